@@ -1,0 +1,203 @@
+"""The config: pydantic models whose every field is read, and `load()` for the YAML that fills them.
+
+Rates are strings (`300/10s`), durations carry their unit in the key. `ConfigError` lists every problem found as
+`FILE:LINE: field: reason`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr, model_validator
+
+__all__ = [
+    "Backoff",
+    "Config",
+    "HttpJsonSource",
+    "JsonlSink",
+    "LimitConfig",
+    "PolymarketTradesSource",
+    "Rate",
+    "SourceConfig",
+]
+
+_DAY = 86_400.0
+_RATE = re.compile(r"([0-9]{1,9})/([0-9]{1,6}(?:\.[0-9]{1,6})?)?(s|m|h)")
+_UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most `requests` in any `seconds`."""
+
+    requests: int
+    seconds: float
+
+    @classmethod
+    def parse(cls, text: object) -> Rate:
+        """Read `300/10s`, `60/m`, `1000/1h`. Raises ValueError, with what to write instead."""
+        if isinstance(text, cls):
+            return text
+        found = _RATE.fullmatch(text) if isinstance(text, str) else None
+        if found is None:
+            raise ValueError("a rate is REQUESTS/WINDOW with the unit s, m or h, for instance 300/10s")
+        rate = cls(int(found[1]), float(found[2] or 1) * _UNIT_SECONDS[found[3]])
+        if rate.requests < 1 or not 0.001 <= rate.seconds <= _DAY or rate.requests / rate.seconds > 10_000:
+            raise ValueError("a rate is at least 1 request, in at most 24 h, and at most 10000 requests a second")
+        return rate
+
+    def __str__(self) -> str:
+        return f"{self.requests}/{self.seconds:g}s"
+
+
+def _url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/?#]+[^\s]*", value):
+        raise ValueError("a URL starts with http:// or https:// and has no spaces")
+    return value
+
+
+def _jmespath(value: str) -> str:
+    try:
+        jmespath.compile(value)
+    except JMESPathError as error:
+        raise ValueError(f"not a JMESPath expression: {str(error).splitlines()[0]}") from error
+    return value
+
+
+def _wallet(value: str) -> str:
+    if not re.fullmatch(r"0x[0-9a-fA-F]{40}", value):
+        raise ValueError("a wallet is 0x and 40 hex digits")
+    return value.lower()
+
+
+RateText = Annotated[Rate, BeforeValidator(Rate.parse), PlainSerializer(str)]
+Url = Annotated[str, AfterValidator(_url)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+JmesPath = Annotated[str, AfterValidator(_jmespath)]
+Wallet = Annotated[str, AfterValidator(_wallet)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+
+
+class Backoff(_Model):
+    """Full jitter: `uniform(0, min(cap_seconds, base_seconds * 2**attempt))`, added to what the server asks for."""
+
+    base_seconds: float = Field(1.0, gt=0, le=3600)
+    cap_seconds: float = Field(60.0, gt=0, le=_DAY)
+    max_tries: int = Field(6, ge=1, le=100)
+    """Refused tries that end a read (not the source)."""
+
+    @model_validator(mode="after")
+    def _cap_above_base(self) -> Self:
+        if self.cap_seconds < self.base_seconds:
+            raise ValueError("cap_seconds is below base_seconds")
+        return self
+
+
+class LimitConfig(_Model):
+    """At most `rate` for the URLs that `match`, where `*` stands for any characters."""
+
+    match: Url
+    rate: RateText
+
+
+class _Source(_Model):
+    name: Name
+    poll_interval_seconds: float = Field(ge=0.1, le=_DAY)
+    """The beat of each stream, start to start."""
+
+
+class HttpJsonSource(_Source):
+    """Any JSON API that answers GET with a list of records."""
+
+    type: Literal["http_json"]
+    url: Url
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    """Sent with each request, to this URL's origin only."""
+    records: JmesPath = "@"
+    """Path to the list of records in the answer."""
+    id: list[JmesPath] = Field(min_length=1, max_length=16)
+    """Paths within a record: the values that identify it."""
+    time: JmesPath | None = None
+    """Path to a record's own time: epoch seconds, milliseconds or ISO 8601."""
+
+
+class PolymarketTradesSource(_Source):
+    """Trades of the Polymarket Data API v2: of the given wallets, or the bare feed."""
+
+    type: Literal["polymarket_trades"]
+    wallets: list[Wallet] = Field(default_factory=list, max_length=1000)
+    """One stream for each; without any, one stream of the whole feed (taker side, so that a fill comes once)."""
+    base_url: Url = "https://data-api.polymarket.com"
+    max_pages: int = Field(20, ge=1, le=1000)
+    """Pages of 1000 rows that one read walks at most; a walk that needs more is committed with a counted gap."""
+
+    @model_validator(mode="after")
+    def _wallets_once(self) -> Self:
+        twice = {wallet for wallet in self.wallets if self.wallets.count(wallet) > 1}
+        if twice:
+            raise ValueError(f"wallets given twice: {', '.join(sorted(twice))}")
+        return self
+
+
+SourceConfig = Annotated[HttpJsonSource | PolymarketTradesSource, Field(discriminator="type")]
+
+
+class JsonlSink(_Model):
+    """Appends each signal as one JSON line to a file."""
+
+    type: Literal["jsonl"]
+    path: Path
+
+
+class Config(_Model):
+    """The whole config. Field by field with its meaning in README.md."""
+
+    dedup_window_seconds: float = Field(90.0, gt=0, le=30 * _DAY)
+    """An identifier is forgotten this long after its source stopped serving it."""
+    lateness_seconds: float = Field(60.0, ge=0, le=7 * _DAY)
+    """How late a record may show up behind its neighbours."""
+    max_age_seconds: float = Field(300.0, gt=0, le=365 * _DAY)
+    """A record older than this at first sight is recorded, not acted on."""
+    max_entries: int = Field(1_000_000, ge=1, le=100_000_000)
+    """Bound of a window."""
+    start: Literal["now", "lookback"] = "now"
+    """Whether the first read of a stream is only remembered, or acted on."""
+    min_interval_seconds: float = Field(0.05, ge=0, le=3600)
+    """Least gap between two requests to one host."""
+    default_rate: RateText = Rate(60, 60.0)
+    """Per host, for a URL that matches no limit."""
+    headroom: float = Field(0.1, ge=0, le=0.9)
+    """The part of every limit left unused."""
+    backoff: Backoff = Backoff()
+    limits: list[LimitConfig] = Field(default_factory=list, max_length=1000)
+    sources: list[SourceConfig] = Field(min_length=1, max_length=1000)
+    sinks: list[JsonlSink] = Field(default_factory=list, max_length=100)
+
+    @model_validator(mode="after")
+    def _names_once(self) -> Self:
+        for what, names in (
+            ("source name", [source.name for source in self.sources]),
+            ("sink path", [str(sink.path) for sink in self.sinks]),
+        ):
+            twice = {name for name in names if names.count(name) > 1}
+            if twice:
+                raise ValueError(f"{what} given twice: {', '.join(sorted(twice))}")
+        return self
+
+
+def load(path: Path, environ: dict[str, str] | None = None) -> Config:
+    """Read the config at `path`; see the module docstring. Raises ConfigError."""
+    raise NotImplementedError
+
+
+def parse(data: dict[str, Any]) -> Config:
+    """A config from data that did not come from a file (the demo's own)."""
+    return Config.model_validate(data)

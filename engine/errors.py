@@ -1,0 +1,46 @@
+"""What can go wrong in words an operator can act on.
+
+PolltopError                 base: its text is shown as it is, without a traceback
+├── ConfigError              the config is wrong; carries every problem found, not the first only
+├── StateHeldError           another engine holds the state folder
+├── StoreError               the state folder cannot be read or written
+└── ReadError                one read of a stream failed; the source lives on
+    ├── RefusedError         refused by a rate limit as often as `max_tries` allows
+    └── DriftError           an answer that no longer has the shape that its source knows
+"""
+
+from __future__ import annotations
+
+__all__ = ["ConfigError", "DriftError", "PolltopError", "ReadError", "RefusedError", "StateHeldError", "StoreError"]
+
+
+class PolltopError(Exception):
+    """Base of all errors whose text is written for the operator."""
+
+
+class ConfigError(PolltopError):
+    """A config (or theme, or tape) that cannot be used. `problems` are lines `FILE:LINE: field: reason`."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class StateHeldError(PolltopError):
+    """Another engine runs on the same state folder; the text names it."""
+
+
+class StoreError(PolltopError):
+    """The state folder or its database cannot be used; the text says which file and why."""
+
+
+class ReadError(PolltopError):
+    """A read that failed and was dropped whole; nothing of it was recorded."""
+
+
+class RefusedError(ReadError):
+    """A rate limit refused a request `max_tries` times in one read."""
+
+
+class DriftError(ReadError):
+    """The answer is well-formed HTTP but not what the source documents: a changed envelope, only bad records."""
