@@ -1,0 +1,353 @@
+"""One source's life: the beat of its streams, each read from first page to commit, and what became of it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+import anyio
+import httpx
+
+from engine import log
+from engine.backoff import full_jitter
+from engine.board import Board
+from engine.clock import Clock
+from engine.config import Config
+from engine.dedup import BoundedDeduplicator, Verdict
+from engine.errors import DriftError, ReadError, RefusedError, StoreError
+from engine.gate import Gate
+from engine.signals import Bad, Named, Record, Signal, name_all, to_json
+from engine.sources.base import Source
+from engine.store import ReadCommit, Store
+from engine.streams import StreamState, shared_floor, sort_out
+
+__all__ = ["Counts", "Poller", "Stream"]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a stream's reads have brought since the start."""
+
+    reads: int = 0
+    failures: int = 0
+    skipped: int = 0
+    records: int = 0
+    signals: int = 0
+    duplicates: int = 0
+    history: int = 0
+    late: int = 0
+    quarantined: int = 0
+    gaps: int = 0
+
+    def __iadd__(self, other: Counts) -> Counts:
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        return self
+
+
+@dataclass(slots=True)
+class Stream:
+    """A stream and how its polling goes. Times: `Clock.boot`, but `next_poll`, which is `Clock.mono`."""
+
+    state: StreamState
+    counts: Counts = field(default_factory=Counts)
+    attempt: int = 0
+    """Failed reads in a row."""
+    error: str = ""
+    """Why the last read failed; empty when it did not."""
+    refused: bool = False
+    """The last read failed at a rate limit."""
+    changed: float = 0.0
+    """Since when it fails, or does not."""
+    next_poll: float | None = None
+    reading: bool = False
+    last_ok: float | None = None
+    last_new: float | None = None
+    latency: float | None = None
+    wake: anyio.Event = field(default_factory=anyio.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """All pages of one poll of a stream."""
+
+    records: list[Record]
+    bad: list[Bad]
+    served_at: float
+    gap: bool
+    """More may have been served than was read."""
+    elapsed: float
+
+
+class Poller:
+    """Polls the streams of one source until it is cancelled or told to stop.
+
+    Args:
+        source: What to ask.
+        states: The state of each of its streams, by name; and in `everyone` that of all streams of the engine.
+        accepted: Called with the signals of each committed read and the sequence number of the first.
+        done: Set when no new read may begin.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        everyone: dict[str, StreamState],
+        *,
+        config: Config,
+        client: httpx.AsyncClient,
+        window: BoundedDeduplicator,
+        store: Store,
+        sinks: Sequence[str],
+        gate: Gate,
+        board: Board,
+        clock: Clock,
+        rng: random.Random,
+        accepted: Callable[[list[Signal], int], None],
+    ) -> None:
+        self.source = source
+        self.streams = [Stream(everyone[name], changed=clock.boot()) for name in source.streams]
+        self.stopping = False
+        self._everyone = everyone
+        self._config = config
+        self._act = config.start == "lookback"
+        self._client = client
+        self._window = window
+        self._store = store
+        self._sinks = sinks
+        self._gate = gate
+        self._board = board
+        self._clock = clock
+        self._rng = rng
+        self._accepted = accepted
+
+    async def run(self) -> None:
+        """Poll every stream on its own beat; returns after `stop`, when the reads under way have ended."""
+        async with anyio.create_task_group() as tasks:
+            for stream in self.streams:
+                tasks.start_soon(self._beat, stream)
+
+    def poll_now(self) -> None:
+        """Let every stream that waits for its beat read at once."""
+        for stream in self.streams:
+            stream.wake.set()
+
+    def stop(self) -> None:
+        """Begin no further read."""
+        self.stopping = True
+        self.poll_now()
+
+    async def _beat(self, stream: Stream) -> None:
+        interval = self.source.interval
+        due = self._clock.mono()
+        while not self.stopping:
+            if await self._gate.passed():
+                due = self._clock.mono()
+                continue
+            stream.next_poll, stream.reading = None, True
+            try:
+                await self._poll(stream)
+            finally:
+                stream.reading = False
+            now = self._clock.mono()
+            if now >= due:
+                # A beat that passed meanwhile is skipped, never queued. A poll out of turn leaves the beat as it is.
+                missed = math.floor((now - due) / interval)
+                stream.counts.skipped += missed
+                due += (missed + 1) * interval
+            if stream.attempt:
+                backoff = self._config.backoff
+                wait = full_jitter(stream.attempt, base=backoff.base_seconds, cap=backoff.cap_seconds, rng=self._rng)
+                due = max(due, now + wait)
+            stream.next_poll = due
+            await self._sleep(stream, due)
+
+    async def _sleep(self, stream: Stream, until: float) -> None:
+        """Wait until `until`, or until woken."""
+        stream.wake = anyio.Event()
+        while not stream.wake.is_set() and not self.stopping and (left := until - self._clock.mono()) > 0:
+            with anyio.move_on_after(left):
+                await stream.wake.wait()
+
+    async def _poll(self, stream: Stream) -> None:
+        try:
+            read = await self._walk(stream)
+            await self._take(stream, read)
+        except (ReadError, StoreError) as error:
+            self._failed(stream, error, "error" if isinstance(error, DriftError | StoreError) else "warning")
+        except Exception as error:  # noqa: BLE001 - a fault in one source (ours, too) stops no other
+            log.get().error("a read failed in a way that it should not", stream=stream.state.name, exc_info=True)
+            self._failed(stream, error, "error")
+        else:
+            self._succeeded(stream, read)
+
+    def _failed(self, stream: Stream, error: Exception, level: Literal["warning", "error"]) -> None:
+        stream.counts.failures += 1
+        stream.attempt += 1
+        text = str(error) or type(error).__name__
+        if not stream.error:
+            stream.changed = self._clock.boot()
+        if text != stream.error:
+            # One line for a change of state, not for each poll that fails alike.
+            self._board.say(level, f"{stream.state.name}: {text}", source=self.source.name)
+        stream.error = text
+        stream.refused = isinstance(error, RefusedError)
+
+    def _succeeded(self, stream: Stream, read: _Read) -> None:
+        if stream.attempt:
+            self._board.say("info", f"{stream.state.name}: reads again after {stream.attempt} failed")
+            stream.changed = self._clock.boot()
+        stream.attempt, stream.error, stream.refused = 0, "", False
+        stream.counts.reads += 1
+        stream.last_ok = self._clock.boot()
+        stream.latency = read.elapsed
+
+    async def _walk(self, stream: Stream) -> _Read:
+        """Ask for pages, newest first, until one reaches back to what is known."""
+        state = stream.state
+        lateness = self._config.lateness_seconds
+        records: list[Record] = []
+        bad: list[Bad] = []
+        cursors: set[str] = set()
+        cursor: str | None = None
+        served_at = 0.0
+        elapsed = 0.0
+        floor = state.floor(lateness)
+        for _ in range(self.source.max_pages):
+            page = await self.source.page(self._client, state.name, cursor)
+            if page.bad and not page.records:
+                raise DriftError(f"every record of a page is bad ({len(page.bad)}): {page.bad[0].reason}")
+            if not cursors:
+                served_at = page.date if page.date is not None else self._clock.wall()
+            elapsed = max(elapsed, page.elapsed)
+            records += page.records
+            bad += page.bad
+            times = [record.time for record in page.records if record.time is not None]
+            if not state.seeded and times and floor == -math.inf:
+                floor = max(times) - lateness
+            # Out of order, the last record says nothing about those before it.
+            in_order = all(later >= earlier for later, earlier in zip(times, times[1:], strict=False))
+            reached = bool(times) and (min(times) if in_order else max(times)) < floor
+            if page.next is None or reached:
+                return _Read(records, bad, served_at, gap=self._lost_sight(stream, page.next, records), elapsed=elapsed)
+            if page.next in cursors:
+                raise DriftError("the API repeats a page cursor")
+            cursors.add(page.next)
+            cursor = page.next
+        # A first read that is cut short has nothing before it to miss.
+        return _Read(records, bad, served_at, gap=state.seeded, elapsed=elapsed)
+
+    def _lost_sight(self, stream: Stream, following: str | None, records: list[Record]) -> bool:
+        """For a source of one page: whether nothing of what it served before is left in it."""
+        held = stream.state.held
+        if self.source.max_pages > 1 or following is not None or not held or not records:
+            return False
+        floor = stream.state.floor(self._config.lateness_seconds)
+        if any(record.time is not None and record.time < floor for record in records):
+            return False
+        return not any(item.digest in held for item in name_all(records))
+
+    async def _take(self, stream: Stream, read: _Read) -> None:
+        """Claim what is new, record it, and let the window go on from there."""
+        config, state, counts = self._config, stream.state, stream.counts
+        found = sort_out(
+            state, read.records, lateness=config.lateness_seconds, served_at=read.served_at, act=self._act
+        )
+        self._check_capacity(state, len(found.candidates))
+        bad = read.bad + found.future
+        pending = found.candidates
+        counts.duplicates += found.repeats
+        unknown = 0
+        while True:
+            claim = self._window.claim([item.digest for item in pending])
+            judged = list(zip(pending, claim.verdicts, strict=True))
+            fresh = [item for item, verdict in judged if verdict is Verdict.NEW]
+            waiting = [item for item, verdict in judged if verdict is Verdict.IN_FLIGHT]
+            signals = [] if found.seeds else [self._signal(item, read.served_at) for item in fresh]
+            commit = ReadCommit(state.name, signals=signals, sinks=self._sinks)
+            taken = [item for item, verdict in judged if verdict is not Verdict.IN_FLIGHT]
+            commit.held = [(item.digest, item.record.time) for item in taken if item.digest not in state.held]
+            if not waiting:
+                commit.left = found.left(state, config.lateness_seconds, self._shared_floor(state))
+                commit.bad = bad
+                commit.state = (found.watermark, read.served_at)
+            with anyio.CancelScope(shield=True):
+                # From the first byte written to the last mark in memory nothing may come between.
+                try:
+                    first, unknown = await self._store.commit(commit)
+                except BaseException:
+                    self._window.release(claim)
+                    raise
+                self._window.commit(claim)
+                self._apply(state, commit)
+            counts.signals += len(signals)
+            counts.late += sum(signal.late for signal in signals)
+            counts.duplicates += sum(verdict is Verdict.DUPLICATE for verdict in claim.verdicts)
+            if signals:
+                stream.last_new = self._clock.boot()
+                self._accepted(signals, first)
+            if not waiting:
+                break
+            # Holding nothing, wait for whoever records these; if that fails they are ours to record.
+            for item in waiting:
+                other = self._window.in_flight(item.digest)
+                if other is not None:
+                    await other.settled.wait()
+            pending = waiting
+        counts.records += len(read.records) + len(read.bad)
+        counts.history += found.history
+        self._report(stream, read, bad, unknown)
+
+    def _apply(self, state: StreamState, commit: ReadCommit) -> None:
+        # What was evicted by force while the transaction ran is not held: its next sighting acts again.
+        held = [pair for pair in commit.held if self._window.seen(pair[0])]
+        self._window.hold(key for key, _ in held)
+        state.held.update(held)
+        self._window.let_go(commit.left)
+        for key in commit.left:
+            state.held.pop(key, None)
+        if commit.state is not None:
+            state.watermark, state.read_at = commit.state
+            state.seeded = True
+
+    def _shared_floor(self, state: StreamState) -> float:
+        others = (other for other in self._everyone.values() if other is not state)
+        return shared_floor(others, state.namespace, self._config.lateness_seconds, act=self._act)
+
+    def _signal(self, item: Named, served_at: float) -> Signal:
+        time = item.record.time
+        return Signal(
+            id=item.digest.hex(),
+            source=self.source.name,
+            key=to_json(list(item.key)),
+            event_time=time,
+            seen_time=self._clock.wall(),
+            payload=item.record.payload,
+            late=time is not None and served_at - time > self._config.max_age_seconds,
+        )
+
+    def _check_capacity(self, state: StreamState, page: int) -> None:
+        """A window smaller than what a page serves would forget the page's own records, and act on them for ever."""
+        if self.source.timed:
+            return
+        state.page = page
+        need = 2 * sum(other.page for other in self._everyone.values())
+        if need > self._config.max_entries:
+            raise ReadError(
+                f"max_entries is {self._config.max_entries}, but sources without a `time` serve pages of {need // 2} "
+                f"records in all: set it to {need} or more, else records would be acted on again and again"
+            )
+
+    def _report(self, stream: Stream, read: _Read, bad: list[Bad], unknown: int) -> None:
+        name = stream.state.name
+        if read.gap:
+            stream.counts.gaps += 1
+            self._board.say(
+                "warning", f"{name}: records may be missing: this read did not reach back to the one before"
+            )
+        if unknown:
+            stream.counts.quarantined += unknown
+            self._board.say("warning", f"{name}: {unknown} bad records quarantined: {bad[-1].reason}")

@@ -1,0 +1,150 @@
+"""What every source offers, and the one place where answers become data."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import httpx
+
+from engine.backoff import http_date
+from engine.errors import DriftError, ReadError, RefusedError
+from engine.signals import MAX_TIME, Bad, Record
+from engine.text import plain
+
+__all__ = ["Page", "Source", "bad", "epoch_seconds", "get_json"]
+
+_REDIRECT = range(300, 400)
+_TOO_MANY = 429
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer, decoded."""
+
+    records: list[Record]
+    bad: list[Bad]
+    next: str | None
+    """Cursor of the page after it; None at the end, and where the API has no pages."""
+    date: float | None
+    """The answer's `Date`, seconds since the epoch."""
+    elapsed: float
+    """Seconds from the grant to the last byte."""
+
+
+class Source(Protocol):
+    """One thing that is polled."""
+
+    name: str
+    type: str
+    namespace: str
+    """First part of its keys. Sources with the same namespace see each other's records."""
+    interval: float
+    """Seconds from the start of one read of a stream to the start of the next."""
+    timed: bool
+    """Whether its records carry a time of their own."""
+    max_pages: int
+    streams: tuple[str, ...]
+    """Each is read on its own. The first part of a name is the source's."""
+    url: httpx.URL
+    """Where it asks; what limits are matched against."""
+
+    async def page(self, client: httpx.AsyncClient, stream: str, cursor: str | None) -> Page:
+        """Ask for one page. Raises ReadError, and its kinds RefusedError and DriftError."""
+        ...
+
+
+async def get_json(
+    client: httpx.AsyncClient, url: httpx.URL, headers: dict[str, str] | None = None
+) -> tuple[Any, httpx.Response]:
+    """GET `url` and decode its JSON. Raises ReadError with what went wrong, and where, in words."""
+    where = plain(f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}{url.path}")
+    try:
+        response = await client.get(url, headers=headers)
+    except httpx.HTTPError as error:
+        raise ReadError(f"{where}: {_describe(error)}") from error
+    status = response.status_code
+    if status == _TOO_MANY:
+        raise RefusedError(f"{where}: refused by a rate limit (429), as often as backoff.max_tries allows")
+    if status in _REDIRECT:
+        target = plain(response.headers.get("location", "nowhere"))
+        raise ReadError(f"{where}: redirects ({status}) to {target}; put that URL in the config if you trust it")
+    if not response.is_success:
+        raise ReadError(f"{where}: HTTP {status}{_sample(response)}")
+    try:
+        return json.loads(response.content, parse_constant=_refuse_constant, parse_float=_finite), response
+    except (ValueError, RecursionError) as error:
+        kind = response.headers.get("content-type", "no content type")
+        raise DriftError(f"{where}: not JSON ({plain(kind, 60)}): {plain(error, 100)}{_sample(response)}") from error
+
+
+def bad(reason: str, item: Any) -> Bad:
+    """Quarantine `item`. Its raw form is what can be kept of it as ASCII."""
+    try:
+        raw = json.dumps(item, ensure_ascii=True)
+    except (ValueError, RecursionError):
+        raw = ascii(item)
+    return Bad(reason, raw[:4096])
+
+
+def epoch_seconds(value: Any) -> float:
+    """A time as epoch seconds, from epoch seconds, milliseconds, or ISO 8601. Raises ValueError.
+
+    A number from 1e11 on is milliseconds: as seconds it would be after the year 5138. ISO 8601 without a zone is UTC.
+    """
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            moment = datetime.fromisoformat(value)
+            value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{type(value).__name__} is no time")  # noqa: TRY004 - one kind of error for one kind of fault
+    seconds = value / 1000.0 if abs(value) >= 1e11 else float(value)  # noqa: PLR2004
+    if not 0.0 <= seconds <= MAX_TIME:  # NaN too
+        raise ValueError("it is outside 1970 to 9999")
+    return seconds
+
+
+def date_of(response: httpx.Response) -> float | None:
+    """The answer's `Date`, seconds since the epoch."""
+    return http_date(response.headers.get("date", ""))
+
+
+def elapsed_of(response: httpx.Response) -> float:
+    """Seconds from the grant to the last byte of the body."""
+    return float(response.extensions.get("elapsed", 0.0))
+
+
+def _describe(error: httpx.HTTPError) -> str:
+    kinds: list[tuple[type[httpx.HTTPError], str]] = [
+        (httpx.ConnectTimeout, "no connection in time"),
+        (httpx.ConnectError, "cannot connect"),
+        (httpx.TimeoutException, "no answer in time"),
+        (httpx.RemoteProtocolError, "broke off"),
+        (httpx.DecodingError, "bad body"),
+        (httpx.ProxyError, "the proxy failed"),
+        (httpx.NetworkError, "the connection failed"),
+    ]
+    what = next((words for kind, words in kinds if isinstance(error, kind)), type(error).__name__)
+    detail = plain(error, 200)
+    return f"{what}: {detail}" if detail else what
+
+
+def _sample(response: httpx.Response) -> str:
+    text = plain(response.content[:400].decode("utf-8", "replace"), 120).strip()
+    return f": {text}" if text else ""
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return value

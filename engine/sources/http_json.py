@@ -1,0 +1,69 @@
+"""Any JSON API that answers GET with a list of records: paths in JMESPath name the list, identity and time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import jmespath
+from jmespath.exceptions import JMESPathError
+
+from engine.config import HttpJsonSource
+from engine.errors import DriftError
+from engine.signals import Bad, Part, Record, to_json
+from engine.sources.base import Page, bad, date_of, elapsed_of, epoch_seconds, get_json
+
+__all__ = ["HttpJson"]
+
+
+class HttpJson:
+    """`http_json`: one stream, one page. Equal identities in a page are one record served twice."""
+
+    type = "http_json"
+    max_pages = 1
+
+    def __init__(self, config: HttpJsonSource) -> None:
+        self.name = self.namespace = config.name
+        self.interval = config.poll_interval_seconds
+        self.timed = config.time is not None
+        self.streams: tuple[str, ...] = (config.name,)
+        self.url = httpx.URL(config.url)
+        self._headers = {name: value.get_secret_value() for name, value in config.headers.items()}
+        self._records = jmespath.compile(config.records)
+        self._id = [(path, jmespath.compile(path)) for path in config.id]
+        self._time = None if config.time is None else jmespath.compile(config.time)
+
+    async def page(self, client: httpx.AsyncClient, stream: str, cursor: str | None) -> Page:  # noqa: ARG002 - one of each
+        data, response = await get_json(client, self.url, self._headers)
+        where = f"{self.url.scheme}://{self.url.host}{self.url.path}"
+        try:
+            items = self._records.search(data)
+        except JMESPathError as error:
+            raise DriftError(f"{where}: `records` cannot be read: {error}") from error
+        if not isinstance(items, list):
+            raise DriftError(f"{where}: `records` finds {type(items).__name__}, not a list; has the answer changed?")
+        rows = [self._decode(item) for item in items]
+        return Page(
+            records=[row for row in rows if isinstance(row, Record)],
+            bad=[row for row in rows if isinstance(row, Bad)],
+            next=None,
+            date=date_of(response),
+            elapsed=elapsed_of(response),
+        )
+
+    def _decode(self, item: Any) -> Record | Bad:
+        try:
+            identity: list[Part] = [self.name]
+            for path, expression in self._id:
+                value = expression.search(item)
+                if not isinstance(value, str | int):
+                    return bad(f"id `{path}` finds {type(value).__name__}, not text or a whole number", item)
+                identity.append(value)
+            time = None
+            if self._time is not None:
+                time = epoch_seconds(self._time.search(item))
+            return Record(tuple(identity), time, to_json(item))
+        except JMESPathError as error:
+            return bad(f"a path cannot be read: {error}", item)
+        except (ValueError, RecursionError) as error:
+            return bad(str(error), item)

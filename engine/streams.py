@@ -1,0 +1,125 @@
+"""What is new in a read of a stream, and which identifiers its window must go on holding.
+
+An API page serves old records long after any window, and polling stops for longer than a window at every cool-down,
+pause, night or restart. So a timed stream keeps a watermark, the newest record time of its complete reads: a record
+older than `watermark - lateness` is history, never new, and needs no entry. Every other key is held, for as long as it
+is served or not yet history, and ages only from the first good read after that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from engine.signals import Bad, Named, Record, name_all
+
+__all__ = ["FUTURE_SECONDS", "Sorted", "StreamState", "shared_floor", "sort_out"]
+
+FUTURE_SECONDS = 5.0
+"""A record stamped this much after the answer's own `Date` is quarantined: as a watermark it would hide all others."""
+
+
+@dataclass(slots=True)
+class StreamState:
+    """How far a stream has been read; what of it is stored."""
+
+    name: str
+    namespace: str
+    """First part of its keys; streams that share it see each other's records."""
+    seeded: bool = False
+    """The first read is done."""
+    watermark: float | None = None
+    read_at: float | None = None
+    """Server time of the last good read: nothing older than this minus the lateness is unseen by this stream."""
+    held: dict[bytes, float | None] = field(default_factory=dict)
+    """Keys that this stream holds in the window, with the time of the record."""
+    page: int = 0
+    """Records that its last read served, where they have no time."""
+
+    def floor(self, lateness: float) -> float:
+        """Records before this are history; minus infinity where nothing is."""
+        return -math.inf if self.watermark is None else self.watermark - lateness
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """A read, sorted out against its stream's state. Nothing is changed yet."""
+
+    candidates: list[Named]
+    """Neither history nor bad; oldest first; each key once."""
+    repeats: int
+    """Further records of the read with a key of the candidates."""
+    history: int
+    future: list[Bad]
+    watermark: float | None
+    """The stream's watermark once this read is committed."""
+    seeds: bool
+    """The first read of a stream that is to remember without acting."""
+
+    def left(self, state: StreamState, lateness: float, shared: float) -> list[bytes]:
+        """Keys that `state` holds and need not hold once this read is committed.
+
+        Args:
+            state: The stream.
+            lateness: Seconds.
+            shared: `shared_floor` of its namespace.
+        """
+        served = {named.digest for named in self.candidates}
+        floor = min(-math.inf if self.watermark is None else self.watermark - lateness, shared)
+        return [
+            key for key, time in state.held.items() if key not in served and (time is None or time < floor)
+        ]
+
+
+def sort_out(state: StreamState, records: Sequence[Record], *, lateness: float, served_at: float, act: bool) -> Sorted:
+    """Tell history, impossible times and candidates apart, in one read of `state`.
+
+    Args:
+        state: The stream as the last committed read left it.
+        records: All records of the read, as served.
+        lateness: How late a record may show up behind its neighbours, seconds.
+        served_at: The answer's `Date`, else our wall clock.
+        act: Whether a first read is acted on (`start: lookback`).
+    """
+    seeds = not state.seeded and not act
+    named = name_all(records)
+    future = [item for item in named if (item.record.time or 0.0) > served_at + FUTURE_SECONDS]
+    if future:
+        impossible = {id(item) for item in future}
+        named = [item for item in named if id(item) not in impossible]
+    times = [item.record.time for item in named if item.record.time is not None]
+    newest = max(times, default=None)
+    watermark = newest if state.watermark is None else max(state.watermark, newest or state.watermark)
+    floor = state.floor(lateness)
+    if seeds and newest is not None:
+        floor = newest - lateness
+    current = [item for item in named if item.record.time is None or item.record.time >= floor]
+    once = {item.digest: item for item in current}
+    candidates = list(once.values())
+    if times:
+        # Newest first is how timed APIs serve; ties keep the order in which they happened.
+        candidates.reverse()
+        candidates.sort(key=lambda item: item.record.time or 0.0)
+    return Sorted(
+        candidates=candidates,
+        repeats=len(current) - len(candidates),
+        history=len(named) - len(current),
+        future=[Bad("its time is in the future", item.record.payload[:4096]) for item in future],
+        watermark=watermark,
+        seeds=seeds,
+    )
+
+
+def shared_floor(states: Iterable[StreamState], namespace: str, lateness: float, *, act: bool) -> float:
+    """Record time before which every stream of a namespace has seen all there is.
+
+    A record acted on by one stream must not be forgotten while another, stalled since before it, may still meet it as
+    new. A stream not yet seeded does not count, unless its first read will be acted on.
+    """
+    times = [
+        -math.inf if state.read_at is None else state.read_at - lateness
+        for state in states
+        if state.namespace == namespace and (state.seeded or act)
+    ]
+    return min(times, default=math.inf)

@@ -1,0 +1,451 @@
+"""`Engine`: starts pollers and deliveries, obeys the four verbs, makes snapshots. The wiring and nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import httpx
+
+from engine import __version__
+from engine.board import Board
+from engine.clock import Clock
+from engine.config import Config, HttpJsonSource, SourceConfig
+from engine.dedup import BoundedDeduplicator
+from engine.delivery import Delivery
+from engine.gate import Gate
+from engine.pacing import Pacer
+from engine.poller import Counts, Poller
+from engine.signals import Signal
+from engine.sinks.base import Sink
+from engine.sinks.jsonl import Jsonl
+from engine.snapshot import Event, EvictScope, Outcome, SignalView, SinkView, Snapshot, SourceView, WindowView
+from engine.sources.base import Source
+from engine.sources.http_json import HttpJson
+from engine.sources.polymarket import PolymarketTrades
+from engine.store import Store
+from engine.streams import StreamState
+from engine.tally import Tally
+from engine.text import plain
+from engine.transport import PacedTransport, open_client
+
+__all__ = ["Engine"]
+
+READ_SECONDS = 0.7
+"""After `stop`: how long reads under way may take to end; then they are dropped whole."""
+DRAIN_SECONDS = 0.7
+"""After that: how long deliveries may take. What is still owed is delivered after the next start."""
+_HOUSEKEEPING_SECONDS = 60.0
+
+
+class Engine:
+    """One engine on one state folder. Everything but `snapshot` data lives in the event loop that runs it.
+
+    Args:
+        config: What to poll.
+        store: The ledger, open.
+        clock: The only reader of time.
+        sinks: Further sinks than the config's.
+        rng: For jitter.
+        inner: What sends in place of the network; for tests in virtual time.
+        origin: Where the config came from, for people.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        *,
+        clock: Clock,
+        sinks: Sequence[Sink] = (),
+        rng: random.Random | None = None,
+        inner: httpx.AsyncBaseTransport | None = None,
+        origin: str = "",
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._inner = inner
+        self._origin = origin
+        self._id = secrets.token_hex(8)
+        self._snapshots = 0
+        self._started = clock.boot()
+        self._state = "starting"
+        self._paused: tuple[str, float] | None = None
+        self._stop = anyio.Event()
+        self.board = Board(clock)
+        self._gate = Gate()
+        self._pacer = Pacer(
+            config.limits,
+            default_rate=config.default_rate,
+            min_interval=config.min_interval_seconds,
+            headroom=config.headroom,
+            backoff=config.backoff,
+            clock=clock,
+            rng=self._rng,
+        )
+        self._window = BoundedDeduplicator(config.dedup_window_seconds, config.max_entries, clock)
+        self._sinks = [*(Jsonl(sink.path) for sink in config.sinks), *sinks]
+        self._sources = [_source(source) for source in config.sources]
+        self._states = {
+            name: StreamState(name, source.namespace) for source in self._sources for name in source.streams
+        }
+        self._transport: PacedTransport | None = None
+        self._pollers: list[Poller] = []
+        self._deliveries: list[Delivery] = []
+        self._recent: deque[SignalView] = deque(maxlen=50)
+        self._per_minute = Tally(clock.mono, seconds=60.0, buckets=60)
+        self._evicted_early = 0
+
+    async def run(self) -> None:
+        """Poll and deliver until `stop`. Raises StoreError when the ledger cannot be read at the start."""
+        async with open_client(self._pacer, self._clock, inner=self._inner) as (client, self._transport):
+            restored = await self._store.restore(self._states, self._config.dedup_window_seconds)
+            self._window.restore(restored.ageing)
+            for state in self._states.values():
+                self._window.hold(state.held)
+            self._recent.extend(_view(seq, signal) for seq, signal in restored.recent)
+            self._deliveries = [self._delivery(sink, restored.owed_to.get(sink.name, 0)) for sink in self._sinks]
+            self._pollers = [self._poller(source, client) for source in self._sources]
+            for name, count in restored.owed_to.items():
+                if name not in {sink.name for sink in self._sinks}:
+                    self.board.say("warning", f"{count} deliveries are owed to {name}, which is not configured: parked")
+            self._state = "running"
+            self.board.say("info", f"started: {len(self._sources)} sources, {len(self._states)} streams")
+            await self._live()
+            self._state = "stopped"
+            self.board.say("info", "stopped", **self.summary())
+
+    async def _live(self) -> None:
+        async with anyio.create_task_group() as deliveries:
+            for delivery in self._deliveries:
+                deliveries.start_soon(delivery.run)
+            async with anyio.create_task_group() as pollers:
+                for poller in self._pollers:
+                    pollers.start_soon(poller.run)
+                pollers.start_soon(self._keep_house)
+                await self._stop.wait()
+                self._state = "stopping"
+                for poller in self._pollers:
+                    poller.stop()
+                # A read may be waiting for its turn for a minute: it has sent nothing yet, and is dropped.
+                pollers.cancel_scope.deadline = anyio.current_time() + (READ_SECONDS if self._gate.is_open else 0.0)
+            for delivery in self._deliveries:
+                delivery.drain()
+            deliveries.cancel_scope.deadline = anyio.current_time() + (DRAIN_SECONDS if self._gate.is_open else 0.0)
+
+    async def _keep_house(self) -> None:
+        while not self._stop.is_set():
+            more = await self._store.purge(self._config.dedup_window_seconds)
+            early = self._window.evicted_early
+            if early > self._evicted_early:
+                self.board.say(
+                    "warning",
+                    f"the window is full: {early - self._evicted_early} identifiers forgotten early; raise max_entries",
+                )
+                self._evicted_early = early
+            with anyio.move_on_after(0.0 if more else _HOUSEKEEPING_SECONDS):
+                await self._stop.wait()
+
+    def stop(self) -> None:
+        """Begin to stop: no new read, the ones under way finished or dropped whole, deliveries drained while time allows."""
+        self._stop.set()
+
+    # The verbs: explicit, each names its actor, says what it did, and becomes an event.
+
+    async def pause(self, actor: str) -> Outcome:
+        """Send nothing more, no poll and no delivery; what is in flight ends."""
+        actor = plain(actor, 40)
+        if self._paused is not None:
+            return Outcome(ok=False, text=f"already paused by {self._paused[0]}")
+        self._paused = (actor, self._clock.boot())
+        self._gate.close()
+        self._pacer.pause()
+        await self._note(actor, "pause", "")
+        return self._did("warning", f"paused by {actor}; {self._pacer.in_flight} in flight")
+
+    async def resume(self, actor: str) -> Outcome:
+        """Go on."""
+        actor = plain(actor, 40)
+        if self._paused is None:
+            return Outcome(ok=False, text="not paused")
+        seconds = self._clock.boot() - self._paused[1]
+        self._paused = None
+        self._pacer.resume()
+        self._gate.open()
+        await self._note(actor, "resume", "")
+        return self._did("info", f"resumed by {actor} after {seconds:.0f} s")
+
+    async def poll_now(self, source: str, actor: str) -> Outcome:
+        """Let a source read now, as fast as its limits allow, and not at its next beat."""
+        actor = plain(actor, 40)
+        found = [poller for poller in self._pollers if poller.source.name == source]
+        if not found:
+            return Outcome(ok=False, text=f"no source is called {plain(source, 80)}")
+        if self._paused is not None:
+            return Outcome(ok=False, text="the engine is paused: resume it first")
+        found[0].poll_now()
+        return self._did("info", f"{source}: polled now by {actor}", len(found[0].streams))
+
+    async def evict(
+        self, scope: EvictScope, actor: str, *, expect: int | None = None, dry_run: bool = False
+    ) -> Outcome:
+        """Forget identifiers by force; see `EngineHandle.evict`. A record that is already history stays history."""
+        actor = plain(actor, 40)
+        keys, what = await self._in_scope(scope)
+        if keys is None:
+            return Outcome(ok=False, text=what)
+        known = [key for key in keys if self._window.seen(key) or self._window.in_flight(key)]
+        if dry_run:
+            return Outcome(ok=True, text=f"would forget {len(known)} identifiers of {what}", count=len(known))
+        if expect is not None and len(known) > expect * 1.1:
+            return Outcome(
+                ok=False, text=f"there are {len(known)} identifiers now, not {expect}: look again", count=len(known)
+            )
+        text = f"{len(known)} identifiers of {what} forgotten by {actor}"
+        with anyio.CancelScope(shield=True):
+            await self._store.forget(keys, actor, text)
+            self._window.evict(keys)
+            for state in self._states.values():
+                for key in keys & state.held.keys():
+                    del state.held[key]
+        return self._did("warning", text, len(known))
+
+    async def _in_scope(self, scope: EvictScope) -> tuple[set[bytes] | None, str]:
+        if scope.kind == "id":
+            try:
+                return {bytes.fromhex(scope.value)}, f"id {plain(scope.value, 40)}"
+            except ValueError:
+                return None, f"{plain(scope.value, 40)!r} is not an id: 32 hex digits"
+        if scope.kind == "all":
+            return await self._store.keys(None), "all sources"
+        streams = [name for source in self._sources if source.name == scope.value for name in source.streams]
+        if not streams:
+            return None, f"no source is called {plain(scope.value, 80)}"
+        return await self._store.keys(streams), scope.value
+
+    async def _note(self, actor: str, verb: str, detail: str) -> None:
+        await self._store.audit(actor, verb, detail)
+
+    def _did(self, level: Any, text: str, count: int = 0) -> Outcome:
+        self.board.say(level, text)
+        return Outcome(ok=True, text=text, count=count)
+
+    # What views see.
+
+    def events(self, after: int) -> tuple[tuple[Event, ...], int]:
+        """Events after a sequence number, and how many of them are no longer kept."""
+        return self.board.after(after)
+
+    def summary(self) -> dict[str, Any]:
+        """Totals since the start."""
+        total = self._totals()
+        return {
+            "requests": self._transport.requests if self._transport else 0,
+            "responses": dict(self._transport.responses) if self._transport else {},
+            "records": total.records,
+            "signals": total.signals,
+            "duplicates": total.duplicates,
+            "history": total.history,
+            "late": total.late,
+            "quarantined": total.quarantined,
+            "seconds": round(self._clock.boot() - self._started, 3),
+        }
+
+    def snapshot(self) -> Snapshot:
+        """The whole state now. Call it in the engine's loop."""
+        self._snapshots += 1
+        limits, cooldowns = self._pacer.views()
+        total = self._totals()
+        state = self._state
+        if self._paused is not None and state == "running":
+            state = "pausing" if self._pacer.in_flight else "paused"
+        occupancy = self._window.occupancy()
+        return Snapshot(
+            seq=self._snapshots,
+            engine_id=self._id,
+            version=__version__,
+            state=state,
+            paused_by=self._paused[0] if self._paused else None,
+            paused_since=self._paused[1] if self._paused else None,
+            started=self._started,
+            mono=self._clock.mono(),
+            boot=self._clock.boot(),
+            wall=self._clock.wall(),
+            config=self._origin,
+            state_dir=str(self._store.path.parent),
+            requests=self._transport.requests if self._transport else 0,
+            responses=dict(self._transport.responses) if self._transport else {},
+            requests_per_second=self._transport.per_second.counts() if self._transport else (),
+            signals_per_minute=self._per_minute.counts(),
+            in_flight=self._pacer.in_flight,
+            limits=limits,
+            cooldowns=cooldowns,
+            last_cooldown=self._pacer.last_cooldown,
+            windows=(
+                WindowView(
+                    name="signals",
+                    window_seconds=self._window.window_seconds,
+                    entries=occupancy.entries,
+                    capacity=occupancy.capacity,
+                    held=occupancy.held,
+                    claims=occupancy.claims,
+                    oldest_age=occupancy.oldest_age,
+                    new=occupancy.new,
+                    duplicates=occupancy.duplicates,
+                    expired=occupancy.expired,
+                    evicted_early=occupancy.evicted_early,
+                    forced=occupancy.forced,
+                ),
+            ),
+            sources=tuple(self._source_view(poller) for poller in self._pollers),
+            sinks=tuple(
+                SinkView(
+                    name=plain(delivery.sink.name, 120),
+                    owed=delivery.owed,
+                    delivered=delivery.delivered,
+                    failures=delivery.failures,
+                    reason=plain(delivery.reason, 200),
+                )
+                for delivery in self._deliveries
+            ),
+            signals=tuple(reversed(self._recent)),
+            records=total.records,
+            new=total.signals,
+            duplicates=total.duplicates,
+            history=total.history,
+            late=total.late,
+            quarantined=total.quarantined,
+            event_seq=self.board.seq,
+        )
+
+    def _totals(self) -> Counts:
+        total = Counts()
+        for poller in self._pollers:
+            for stream in poller.streams:
+                total += stream.counts
+        return total
+
+    def _source_view(self, poller: Poller) -> SourceView:
+        source = poller.source
+        streams = poller.streams
+        total = Counts()
+        for stream in streams:
+            total += stream.counts
+        worst = max(streams, key=lambda stream: stream.attempt)
+        failing = sum(stream.attempt > 0 for stream in streams)
+        beats = [stream.next_poll for stream in streams if stream.next_poll is not None]
+        oks = [stream.last_ok for stream in streams if stream.last_ok is not None]
+        news = [stream.last_new for stream in streams if stream.last_new is not None]
+        cooling = [limit for limit in self._pacer.limits_for(source.url) if limit.probe_due]
+        reason, since = "", max(stream.changed for stream in streams)
+        if self._state in ("stopping", "stopped"):
+            state = "stopped"
+        elif self._paused is not None:
+            state, reason, since = "paused", f"by {self._paused[0]}", self._paused[1]
+        elif cooling:
+            limit = max(cooling, key=lambda limit: limit.cool_until)
+            state, reason, since = "throttled", limit.cause, limit.cool_since
+        elif worst.attempt:
+            share = f"{failing} of {len(streams)} streams: " if len(streams) > 1 else ""
+            state, reason = "failing", f"{share}{worst.error}"
+        else:
+            state = "live" if oks else "starting"
+        return SourceView(
+            name=source.name,
+            type=source.type,
+            state=state,
+            reason=plain(reason, 300),
+            since=since,
+            streams=len(streams),
+            interval=source.interval,
+            next_poll=min(beats, default=None),
+            reading=any(stream.reading for stream in streams),
+            attempt=worst.attempt,
+            # The stalest stream speaks for its source.
+            last_ok=min(oks) if len(oks) == len(streams) else None,
+            last_new=max(news, default=None),
+            latency=max((stream.latency for stream in streams if stream.latency is not None), default=None),
+            reads=total.reads,
+            failures=total.failures,
+            skipped=total.skipped,
+            records=total.records,
+            signals=total.signals,
+            duplicates=total.duplicates,
+            history=total.history,
+            late=total.late,
+            quarantined=total.quarantined,
+            gaps=total.gaps,
+        )
+
+    # The parts.
+
+    def _poller(self, source: Source, client: httpx.AsyncClient) -> Poller:
+        return Poller(
+            source,
+            self._states,
+            config=self._config,
+            client=client,
+            window=self._window,
+            store=self._store,
+            sinks=[sink.name for sink in self._sinks],
+            gate=self._gate,
+            board=self.board,
+            clock=self._clock,
+            rng=self._rng,
+            accepted=self._accepted,
+        )
+
+    def _delivery(self, sink: Sink, owed: int) -> Delivery:
+        return Delivery(
+            sink,
+            store=self._store,
+            owed=owed,
+            backoff=self._config.backoff,
+            gate=self._gate,
+            board=self.board,
+            clock=self._clock,
+            rng=self._rng,
+            closed=self.stop,
+        )
+
+    def _accepted(self, signals: list[Signal], first: int) -> None:
+        self._recent.extend(_view(first + index, signal) for index, signal in enumerate(signals))
+        self._per_minute.add(len(signals))
+        due = sum(not signal.late for signal in signals)
+        if due:
+            for delivery in self._deliveries:
+                delivery.expect(due)
+
+
+def _source(config: SourceConfig) -> Source:
+    if isinstance(config, HttpJsonSource):
+        return HttpJson(config)
+    return PolymarketTrades(config)
+
+
+def _view(seq: int, signal: Signal) -> SignalView:
+    return SignalView(
+        seq=seq,
+        id=signal.id,
+        source=signal.source,
+        summary=_summary(signal),
+        event_time=signal.event_time,
+        seen_time=signal.seen_time,
+        late=signal.late,
+    )
+
+
+def _summary(signal: Signal) -> str:
+    """A line for people: what a trade says about itself, else the identity."""
+    payload = json.loads(signal.payload)
+    if isinstance(payload, dict) and {"side", "size", "price"} <= payload.keys():
+        what = payload.get("title") or payload.get("slug") or payload.get("token_id") or ""
+        return plain(f"{payload['side']} {payload['size']} @ {payload['price']} {payload.get('outcome') or ''} {what}", 200)
+    return plain(" ".join(str(part) for part in json.loads(signal.key)[1:-1]), 200)
