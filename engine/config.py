@@ -2,18 +2,40 @@
 
 Rates are strings (`300/10s`), durations carry their unit in the key. `ConfigError` lists every problem found as
 `FILE:LINE: field: reason`.
+
+Validation is strict: text is no number and `true` is no 1. What is taken from the environment and every header value is
+concealed from logs and screens.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from urllib.parse import unquote, urlsplit
 
 import jmespath
 from jmespath.exceptions import JMESPathError
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr, model_validator
+from platformdirs import user_config_path
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    ValidationInfo,
+    model_validator,
+)
+
+from engine.text import conceal
+from engine.yamlfile import Document, Loc, read_yaml, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "Backoff",
@@ -24,6 +46,8 @@ __all__ = [
     "PolymarketTradesSource",
     "Rate",
     "SourceConfig",
+    "default_path",
+    "load",
 ]
 
 _DAY = 86_400.0
@@ -47,7 +71,7 @@ class Rate:
         if found is None:
             raise ValueError("a rate is REQUESTS/WINDOW with the unit s, m or h, for instance 300/10s")
         rate = cls(int(found[1]), float(found[2] or 1) * _UNIT_SECONDS[found[3]])
-        if rate.requests < 1 or not 0.001 <= rate.seconds <= _DAY or rate.requests / rate.seconds > 10_000:
+        if rate.requests < 1 or not 0.001 <= rate.seconds <= _DAY or rate.requests / rate.seconds > 10_000:  # noqa: PLR2004
             raise ValueError("a rate is at least 1 request, in at most 24 h, and at most 10000 requests a second")
         return rate
 
@@ -58,14 +82,49 @@ class Rate:
 def _url(value: str) -> str:
     if not re.fullmatch(r"https?://[^\s/?#]+[^\s]*", value):
         raise ValueError("a URL starts with http:// or https:// and has no spaces")
+    if password := urlsplit(value).password:
+        conceal(password, unquote(password))
     return value
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", value):
+        raise ValueError("a name is 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first")
+    return value
+
+
+def _header_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", value):
+        raise ValueError("a header's name is letters, digits and dashes")
+    return value
+
+
+def _header_value(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value()
+    conceal(text, text.rpartition(" ")[2])  # `Bearer TOKEN`: a server may echo the token alone
+    if not re.fullmatch(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?", text):
+        raise ValueError("a header's value is one line of ASCII, without blanks around it")
+    return value
+
+
+def _absolute(value: Path, info: ValidationInfo) -> Path:
+    """`~` is the home folder; what is relative is so to the config's folder (without a config: where we run)."""
+    try:
+        path = (info.context or {}).get("folder", Path.cwd()) / value.expanduser()
+    except RuntimeError as error:
+        raise ValueError("the home folder is not known") from error
+    if value.name in ("", ".."):
+        raise ValueError("a path names a file")
+    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
 
 
 def _jmespath(value: str) -> str:
     try:
         jmespath.compile(value)
     except JMESPathError as error:
-        raise ValueError(f"not a JMESPath expression: {str(error).splitlines()[0]}") from error
+        raise ValueError(
+            f"not a JMESPath expression: {str(error).splitlines()[0].removesuffix(', for expression:')}"
+        ) from error
     return value
 
 
@@ -77,13 +136,15 @@ def _wallet(value: str) -> str:
 
 RateText = Annotated[Rate, BeforeValidator(Rate.parse), PlainSerializer(str)]
 Url = Annotated[str, AfterValidator(_url)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+Name = Annotated[str, AfterValidator(_name)]
+HeaderName = Annotated[str, AfterValidator(_header_name)]
+HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
 JmesPath = Annotated[str, AfterValidator(_jmespath)]
 Wallet = Annotated[str, AfterValidator(_wallet)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False, strict=True)
 
 
 class Backoff(_Model):
@@ -119,7 +180,7 @@ class HttpJsonSource(_Source):
 
     type: Literal["http_json"]
     url: Url
-    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)
     """Sent with each request, to this URL's origin only."""
     records: JmesPath = "@"
     """Path to the list of records in the answer."""
@@ -154,7 +215,8 @@ class JsonlSink(_Model):
     """Appends each signal as one JSON line to a file."""
 
     type: Literal["jsonl"]
-    path: Path
+    path: Annotated[Path, Field(strict=False), AfterValidator(_absolute)]
+    """Relative to the config's folder; `~` is the home folder."""
 
 
 class Config(_Model):
@@ -193,11 +255,59 @@ class Config(_Model):
         return self
 
 
-def load(path: Path, environ: dict[str, str] | None = None) -> Config:
-    """Read the config at `path`; see the module docstring. Raises ConfigError."""
-    raise NotImplementedError
+def default_path() -> Path:
+    """`config.yaml` in the platform's config folder of polltop; it may not exist."""
+    return user_config_path("polltop", appauthor=False) / "config.yaml"
 
 
-def parse(data: dict[str, Any]) -> Config:
-    """A config from data that did not come from a file (the demo's own)."""
-    return Config.model_validate(data)
+def load(path: Path, environ: Mapping[str, str] | None = None) -> Config:
+    """Read the config at `path`, with `${NAME}` taken from `environ` (default: this process's). Raises ConfigError."""
+    document = read_yaml(path)
+    document.data = _expanded(document, document.data, (), os.environ if environ is None else environ)
+    _refuse_repeats(document)
+    return validate(Config, document, {"folder": Path(os.path.abspath(path)).parent})  # noqa: PTH100 - see _absolute
+
+
+_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
+
+
+def _expanded(document: Document, value: Any, loc: Loc, environ: Mapping[str, str]) -> Any:  # noqa: ANN401 - YAML data
+    def substitute(found: re.Match[str]) -> str:
+        if found[0] == "$${":
+            return "${"
+        if found[1] is None:
+            document.add(loc, "a variable is written ${NAME}, and a literal ${ is $${")
+        elif (taken := environ.get(found[1])) is None:
+            document.add(loc, f"the environment variable {found[1]} is not set")
+        else:
+            conceal(taken)
+            return taken
+        return found[0]
+
+    if isinstance(value, dict):
+        return {key: _expanded(document, item, (*loc, key), environ) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expanded(document, item, (*loc, at), environ) for at, item in enumerate(value)]
+    return _VARIABLE.sub(substitute, value) if isinstance(value, str) else value
+
+
+def _refuse_repeats(document: Document) -> None:
+    """Tell repeats with both lines, beside all other problems: the models' own checks run when all else is right."""
+    first: dict[tuple[Loc, str], int] = {}
+    for loc, line in document.lines.items():
+        match loc:
+            case ("sources", int(), "name") | ("sinks", int(), "path"):
+                scope: Loc = (loc[0],)
+            case ("sources", int(), "wallets", int()):
+                scope = loc[:3]
+            case _:
+                continue
+        value: Any = document.data
+        for part in loc:
+            value = value[part]
+        if not isinstance(value, str):
+            continue
+        same = (scope, value.lower() if "wallets" in loc else value)
+        if same in first:
+            document.add(loc, f"given twice (first on line {first[same]})")
+        first.setdefault(same, line)

@@ -14,8 +14,9 @@ import math
 import random
 import re
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
+from typing import Literal
 
 import anyio
 import httpx
@@ -169,9 +170,11 @@ class Pacer:
         backoff: Backoff,
         clock: Clock,
         rng: random.Random,
+        say: Callable[[Literal["info", "warning"], str], None] = lambda _level, _text: None,
     ) -> None:
         self.clock = clock
         self.backoff = backoff
+        self._say = say
         self.last_cooldown = ""
         self._patterns = [
             (_pattern(limit.match), Limit(limit.match, "limit", limit.rate, headroom=headroom)) for limit in limits
@@ -294,7 +297,8 @@ class Pacer:
                 freed = True
                 if verdict in (Verdict.OK, Verdict.FATAL):
                     # A 404 to the probe is an answer too: the limit no longer refuses.
-                    self.last_cooldown = f"{limit.name} after {limit.attempt} refused"
+                    self.last_cooldown = f"{limit.name}: open again after {limit.attempt} refused"
+                    self._say("info", self.last_cooldown)
                     limit.probe_due = False
                     limit.attempt = 0
                     limit.bans = 0
@@ -320,6 +324,9 @@ class Pacer:
                 limit.bans += verdict is Verdict.BANNED
             else:
                 limit.extend(boot=boot, wait=wait)
+        if fresh:
+            names = ", ".join(limit.name for limit in fresh)
+            self._say("warning", f"{names}: {cause}; nothing is sent for {wait:.1f} s (refused {attempt + 1} in a row)")
         return wait
 
     def _limits(self) -> list[Limit]:

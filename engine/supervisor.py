@@ -89,6 +89,7 @@ class Engine:
             backoff=config.backoff,
             clock=clock,
             rng=self._rng,
+            say=self.board.say,
         )
         self._window = BoundedDeduplicator(config.dedup_window_seconds, config.max_entries, clock)
         self._sinks = [*(Jsonl(sink.path) for sink in config.sinks), *sinks]

@@ -137,11 +137,13 @@ class PacedTransport(httpx.AsyncBaseTransport):
         proxy = proxies.get(url.scheme) or proxies.get("all") or ""
         if proxy and proxy_bypass(url.host):
             proxy = ""
+        if proxy and "://" not in proxy:
+            proxy = f"http://{proxy}"
         if proxy not in self._inner:
             # retries=0: httpcore's own would be sent without a grant. The pool is unbounded: see the module docstring.
             self._inner[proxy] = httpx.AsyncHTTPTransport(
                 retries=0,
-                proxy=proxy if "://" in proxy or not proxy else f"http://{proxy}" or None,
+                proxy=proxy or None,
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60.0),
             )
         return self._inner[proxy]
