@@ -32,7 +32,15 @@ Format = Literal["text", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 
 # httpx logs full URLs at INFO, with passwords and keys in them; uvicorn's loggers bring handlers of their own.
-_CHATTY = ("httpx", "httpcore", "uvicorn", "uvicorn.error", "uvicorn.access", "anyio")
+_CHATTY = {
+    "httpx": logging.WARNING,
+    "httpcore": logging.WARNING,
+    "anyio": logging.WARNING,
+    # It reports each client that leaves, and its own stop, as errors.
+    "uvicorn": logging.CRITICAL + 1,
+    "uvicorn.error": logging.CRITICAL + 1,
+    "uvicorn.access": logging.CRITICAL + 1,
+}
 _MAX_TRACEBACK_LINES = 60
 _MAX_ITEMS = 100
 _MAX_DEPTH = 4
@@ -60,11 +68,11 @@ def configure(stream: TextIO, format: Format = "text", level: Level = "info") ->
     root = logging.getLogger()
     root.handlers[:] = [_Forward()]  # any other would write what is not redacted
     root.setLevel(logging.WARNING)
-    for name in _CHATTY:
+    for name, quiet in _CHATTY.items():
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-        logger.setLevel(logging.WARNING)
+        logger.setLevel(quiet)
 
 
 def get() -> FilteringBoundLogger:

@@ -289,6 +289,7 @@ class Pacer:
         if verdict.refused:
             wait = self._cool(grant, epochs, verdict, hint, cause, boot)
         freed = False
+        opened: list[Limit] = []
         for limit in grant.limits:
             freed = freed or limit.in_flight == limit.max_in_flight
             limit.in_flight -= 1
@@ -297,11 +298,14 @@ class Pacer:
                 freed = True
                 if verdict in (Verdict.OK, Verdict.FATAL):
                     # A 404 to the probe is an answer too: the limit no longer refuses.
-                    self.last_cooldown = f"{limit.name}: open again after {limit.attempt} refused"
-                    self._say("info", self.last_cooldown)
-                    limit.probe_due = False
-                    limit.attempt = 0
-                    limit.bans = 0
+                    opened.append(limit)
+        if opened:
+            refused = max(limit.attempt for limit in opened)
+            names = ", ".join(limit.name for limit in opened)
+            self.last_cooldown = f"{names}: open again after {refused} refused"
+            self._say("info", self.last_cooldown)
+            for limit in opened:
+                limit.probe_due, limit.attempt, limit.bans = False, 0, 0
         if freed:
             self._kick()
         return wait
