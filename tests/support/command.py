@@ -1,0 +1,48 @@
+"""The real command as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+REPO = Path(__file__).parents[2]
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """Of a user without proxies, config or state of their own."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return kept | {"PYTHONUNBUFFERED": "1", "TERM": "xterm-256color"} | extra
+
+
+def command(*arguments: object) -> list[str]:
+    """`polltop ARGUMENTS`, by the interpreter that runs the tests."""
+    return [sys.executable, "-m", "tui_app", *map(str, arguments)]
+
+
+def start(*arguments: object, **popen: Any) -> subprocess.Popen[str]:
+    """Start it; stdout and stderr are pipes unless told otherwise."""
+    popen = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "env": environment()} | popen
+    return subprocess.Popen(command(*arguments), text=True, cwd=REPO, **popen)
+
+
+def run(*arguments: object, timeout: float = 30.0, **popen: Any) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    process = start(*arguments, **popen)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out or "", err or "")
+
+
+def summary(stderr: str) -> dict[str, Any]:
+    """The last line of a JSON log."""
+    last: dict[str, Any] = json.loads(stderr.splitlines()[-1])
+    assert last["event"] == "summary", stderr
+    return last

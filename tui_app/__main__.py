@@ -1,0 +1,5 @@
+"""`python -m tui_app`: the same as `polltop`."""
+
+from tui_app.cli import main
+
+main()
