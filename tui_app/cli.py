@@ -188,8 +188,9 @@ def first_steps(path: Path) -> list[str]:
 
 
 def _check_terminal() -> None:
-    if os.environ.get("TERM", "dumb") == "dumb" or not sys.stdin.isatty():
-        _say("polltop: the monitor needs a terminal (and one that is not TERM=dumb); run it with --no-ui instead")
+    # Textual reads keys from stdin and draws on stderr.
+    if os.environ.get("TERM", "dumb") == "dumb" or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        _say("polltop: the monitor needs a terminal on stdin, stdout and stderr, not TERM=dumb; or run it with --no-ui")
         sys.exit(NOT_A_TERMINAL)
 
 
