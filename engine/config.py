@@ -271,7 +271,7 @@ def load(path: Path, environ: Mapping[str, str] | None = None) -> Config:
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 
 
-def _expanded(document: Document, value: Any, loc: Loc, environ: Mapping[str, str]) -> Any:  # noqa: ANN401 - YAML data
+def _expanded(document: Document, value: Any, loc: Loc, environ: Mapping[str, str]) -> Any:
     def substitute(found: re.Match[str]) -> str:
         if found[0] == "$${":
             return "${"

@@ -147,7 +147,7 @@ class _Builder:
         if root is not None:
             self._document.data = self._value(root, ())
 
-    def _value(self, node: yaml.Node, loc: Loc) -> Any:  # noqa: ANN401 - it is whatever the file says
+    def _value(self, node: yaml.Node, loc: Loc) -> Any:
         self._values += 1
         if self._values > _MAX_VALUES:
             raise _TooMuchError(f"more than {_MAX_VALUES} values")
@@ -222,7 +222,7 @@ def _follow(model: type[BaseModel], loc: Loc) -> tuple[Loc, Iterable[str]]:
     return tuple(shown), siblings
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:  # noqa: ANN401 - annotations have no common type
+def _members(annotation: Any) -> tuple[Any, ...]:
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
@@ -230,7 +230,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:  # noqa: ANN401 - annotations 
     return (annotation,)
 
 
-def _tags(member: Any) -> list[str]:  # noqa: ANN401 - see above
+def _tags(member: Any) -> list[str]:
     """The values by which a tagged union tells this member."""
     fields = member.model_fields.values() if isinstance(member, type) and issubclass(member, BaseModel) else ()
     return [tag for known in fields if get_origin(known.annotation) is Literal for tag in get_args(known.annotation)]
@@ -255,7 +255,7 @@ _BOUNDS = {
 }
 
 
-def _reason(error: ErrorDetails, siblings: Iterable[str]) -> str:  # noqa: PLR0911 - a table, one row a return
+def _reason(error: ErrorDetails, siblings: Iterable[str]) -> str:
     """What is wrong, in the words of someone who writes the file. Never holds the value, but for an unknown tag."""
     kind = error["type"]
     ctx = error.get("ctx", {})
