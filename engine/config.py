@@ -51,6 +51,8 @@ __all__ = [
 ]
 
 _DAY = 86_400.0
+_PUBLIC_HEADERS = {"accept", "accept-language", "content-type", "user-agent"}
+"""Their values are words that may stand anywhere: to conceal them would blot out half a screen."""
 _RATE = re.compile(r"([0-9]{1,9})/([0-9]{1,6}(?:\.[0-9]{1,6})?)?(s|m|h)")
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -101,7 +103,6 @@ def _header_name(value: str) -> str:
 
 def _header_value(value: SecretStr) -> SecretStr:
     text = value.get_secret_value()
-    conceal(text, text.rpartition(" ")[2])  # `Bearer TOKEN`: a server may echo the token alone
     if not re.fullmatch(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?", text):
         raise ValueError("a header's value is one line of ASCII, without blanks around it")
     return value
@@ -182,6 +183,15 @@ class HttpJsonSource(_Source):
     url: Url
     headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)
     """Sent with each request, to this URL's origin only."""
+
+    @model_validator(mode="after")
+    def _conceal_headers(self) -> Self:
+        for name, value in self.headers.items():
+            if name.lower() not in _PUBLIC_HEADERS:
+                text = value.get_secret_value()
+                conceal(text, text.rpartition(" ")[2])  # `Bearer TOKEN`: a server may echo the token alone
+        return self
+
     records: JmesPath = "@"
     """Path to the list of records in the answer."""
     id: list[JmesPath] = Field(min_length=1, max_length=16)

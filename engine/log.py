@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import sys
 import threading
@@ -16,7 +15,6 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO, cast
 
 import structlog
@@ -160,31 +158,3 @@ def _traceback(exc_info: object) -> list[str]:
     told = traceback.TracebackException.from_exception(exc_info, limit=-20, capture_locals=False, compact=True)
     lines = [plain(line) for chunk in told.format() for line in chunk.rstrip("\n").split("\n")]
     return lines[-_MAX_TRACEBACK_LINES:]
-
-
-class RotatedFile:
-    """A text stream into a file (mode 0600) that starts over at `limit` bytes and keeps one older file beside it."""
-
-    def __init__(self, path: Path, limit: int = 5 * 2**20) -> None:
-        self._path = path
-        self._limit = limit
-        self._file = self._open()
-
-    def __enter__(self) -> TextIO:
-        return cast("TextIO", self)
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def write(self, text: str) -> int:
-        if self._file.tell() + len(text) > self._limit:
-            self._file.close()
-            self._path.replace(self._path.with_suffix(".log.1"))
-            self._file = self._open()
-        return self._file.write(text)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def _open(self) -> TextIO:
-        return open(self._path, "a", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: PTH123, SIM115

@@ -236,6 +236,23 @@ def test_a_reader_that_stalls_stops_neither_polling_nor_the_end(folder: Path) ->
     assert len(done.stdout.splitlines()) >= summary["signals"]
 
 
+def test_a_log_that_nobody_reads_stops_neither_polling_nor_the_end(folder: Path) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writer, b"\n" * 4096)
+    os.set_blocking(writer, True)
+    process = command.start("--demo", "--no-ui", stderr=writer)
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["id"]
+    process.terminate()
+    process.communicate(timeout=5)
+    assert process.returncode == 0
+    os.close(reader)
+    os.close(writer)
+
+
 def test_no_monitor_without_a_terminal(folder: Path) -> None:
     """TERM=dumb on a real terminal: refused, with the way out."""
     import pty

@@ -18,6 +18,7 @@ from engine import __version__, log
 from engine.clock import SystemClock
 from engine.config import Config, default_path, load
 from engine.errors import ConfigError, PolltopError, StateHeldError
+from engine.logstreams import RotatedFile, Unstalled
 from engine.text import plain
 
 __all__ = ["main"]
@@ -129,10 +130,10 @@ def _run(
             raise ConfigError([str(error)]) from error
         stack.callback(folder.close)
         if screen:
-            stream = stack.enter_context(log.RotatedFile(plan.state_dir / "polltop.log"))
+            stream = stack.enter_context(RotatedFile(plan.state_dir / "polltop.log"))
             log.configure(stream, log_format)
         else:
-            log.configure(sys.stderr, log_format)
+            log.configure(stack.enter_context(Unstalled(sys.stderr)), log_format)
         store = Store(plan.state_dir, clock)
         stack.callback(store.close)
         if screen:

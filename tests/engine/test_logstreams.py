@@ -1,0 +1,47 @@
+"""A log may be long, and its reader may sleep."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from engine.logstreams import PENDING_LINES, RotatedFile, Unstalled
+
+
+def test_a_file_starts_over_and_keeps_one_older(tmp_path: Path) -> None:
+    path = tmp_path / "polltop.log"
+    with RotatedFile(path, limit=100) as stream:
+        for number in range(30):
+            stream.write(f"line {number:03}\n")
+            stream.flush()
+    assert {file.name for file in tmp_path.iterdir()} == {"polltop.log", "polltop.log.1"}
+    assert all(file.stat().st_size <= 100 for file in tmp_path.iterdir())
+    assert path.read_text().endswith("line 029\n")
+    assert path.stat().st_mode & 0o777 == 0o600
+    with RotatedFile(path, limit=100) as stream:
+        stream.write("again\n")
+    assert "line 029\nagain\n" in path.read_text(), "a restart goes on in the same file"
+
+
+def test_a_reader_that_stalls_holds_nobody_up_and_loses_only_what_is_too_much() -> None:
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as pipe, open(reader, encoding="utf-8") as end:
+        with Unstalled(pipe) as stream:
+            for number in range(3 * PENDING_LINES):
+                stream.write(f"{number} {'x' * 200}\n")  # a pipe holds 64 KiB: this would block for ever
+            first = [end.readline() for _ in range(PENDING_LINES)]
+            stream.write("last\n")
+            rest = iter(end.readline, "last\n")
+            text = "".join([*first, *rest])
+        assert text.startswith("0 x")
+        assert "lines of log were lost" in text
+
+
+def test_the_end_waits_for_the_last_lines() -> None:
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as pipe:
+        with Unstalled(pipe) as stream:
+            for number in range(10):
+                stream.write(f"{number}\n")
+    with open(reader, encoding="utf-8") as end:
+        assert end.read().splitlines() == [str(number) for number in range(10)]
