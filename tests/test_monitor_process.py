@@ -35,12 +35,13 @@ HOSTILE = (
 class Terminal:
     """A monitor on a pty of 80x24."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments: object, controlling: bool = True) -> None:
         self.main, side = pty.openpty()
         fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.process = subprocess.Popen(
             command.command(*arguments),
             stdin=side, stdout=side, stderr=side, cwd=command.REPO, env=command.environment(), start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) if controlling else None,
         )  # fmt: skip
         os.close(side)
         self.output = b""
@@ -81,8 +82,14 @@ def upstream(tmp_path: Path) -> Iterator[tuple[Demo, Path]]:
 
 
 @pytest.fixture
-def terminal(upstream: tuple[Demo, Path], tmp_path: Path) -> Iterator[Terminal]:
-    terminal = Terminal("--config", upstream[1], "--state-dir", tmp_path / "state")
+def controlling() -> bool:
+    """Whether it is the terminal of the monitor's own session."""
+    return True
+
+
+@pytest.fixture
+def terminal(upstream: tuple[Demo, Path], tmp_path: Path, controlling: bool) -> Iterator[Terminal]:
+    terminal = Terminal("--config", upstream[1], "--state-dir", tmp_path / "state", controlling=controlling)
     yield terminal
     terminal.process.kill()
     terminal.process.wait()
@@ -133,7 +140,9 @@ def test_a_pty_that_nobody_reads_does_not_delay_the_engine(terminal: Terminal, u
     assert time.monotonic() - ended < 3.0
 
 
-@pytest.mark.parametrize("way", ["SIGTERM", "SIGHUP", "hang-up"])
+@pytest.mark.parametrize(
+    ("way", "controlling"), [("SIGTERM", True), ("SIGHUP", True), ("hang-up", True), ("hang-up", False)]
+)
 def test_it_ends_with_its_terminal_or_when_told_to(terminal: Terminal, way: str, tmp_path: Path) -> None:
     terminal.read(15, b"RUNNING")
     if way == "hang-up":
