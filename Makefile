@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: run test lint soak bench lock wheel clean
+.PHONY: run test lint soak lock wheel clean
 
 run: $(VENV)/.installed
 	$(BIN)/polltop --demo
@@ -19,9 +19,6 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-
-bench: $(VENV)/.installed
-	for file in tests/benchmarks/*.py; do $(BIN)/python "$$file" || exit 1; done
 
 wheel: $(VENV)/.installed
 	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
