@@ -1,0 +1,99 @@
+"""Request pacing: what is sent, how near the tightest limit is, what waits."""
+
+from __future__ import annotations
+
+from engine.snapshot import LimitView, Snapshot
+from tui_app.format import Line, Role, Span, bar, count, join, line, pad, rate, rule, seconds, short_name, spark, words
+from tui_app.panes.header import sending
+from tui_app.view import View
+
+__all__ = ["pacing_lines", "tightest"]
+
+ROOMY = 36
+
+
+def _load(limit: LimitView) -> float:
+    return limit.used / limit.requests if limit.requests else 0.0
+
+
+def tightest(snapshot: Snapshot) -> LimitView | None:
+    """The limit with the largest part used; the least gap between requests counts only when there is no other."""
+    return max(snapshot.limits, key=lambda limit: (limit.kind != "gap", _load(limit)), default=None)
+
+
+def _allowed(limit: LimitView) -> float:
+    return limit.requests / limit.effective_window_seconds if limit.effective_window_seconds else 0.0
+
+
+def _next(view: View, limit: LimitView) -> str:
+    if view.over or view.held:
+        return "next -"
+    return f"next {seconds(view.until(limit.next_slot))}" if limit.next_slot is not None else "next now"
+
+
+def _used(limit: LimitView) -> str:
+    return f"{count(limit.used)}/{count(limit.requests)} in {seconds(limit.effective_window_seconds)}"
+
+
+def pacing_lines(view: View, width: int, height: int) -> list[Line]:
+    """The pane, its title first."""
+    snap = view.snapshot
+    limit = tightest(snap)
+    name = (
+        f"Pacing {short_name(limit.name, max(8, width - 12 - len(view.note)))}" if limit and width > ROOMY else "Pacing"
+    )
+    lines = [rule(name, width, note=view.note)]
+    inner = width - 2
+    now = 0.0 if view.held or snap.state in {"dead", "stopped"} else sending(snap)
+    if limit is None:
+        text = f"rate {rate(now)}/s"
+        return [*lines, line(" ", text), line(" ", ("no limits yet", "dim"))]
+    label = "" if width < ROOMY else "rate "
+    text = f"{label}{rate(now)}/s of {rate(_allowed(limit))}"
+    chart = spark(snap.requests_per_second, inner - len(text) - 2)
+    lines.append(line(" ", text, "  ", (chart, "bar")))
+    used = _used(limit) if width < ROOMY else f"used {_used(limit)}"
+    full: Role = "warn" if limit.used >= limit.requests else "bar"
+    lines.append(line(" ", used, "  ", (bar(limit.used, limit.requests, min(20, inner - len(used) - 2)), full)))
+    queue = f"queue {limit.queue}"
+    refused = sum(each.refused for each in snap.limits)
+    parts = (_next(view, limit), queue, f"flight {snap.in_flight}", f"429s {count(refused)}")
+    lines.append(line(" ", words(parts, inner)))
+    if height > len(lines):
+        lines += _more(view, width, height - len(lines))
+    return lines
+
+
+def _more(view: View, width: int, height: int) -> list[Line]:
+    """What a taller pane has room for: totals, then every limit on a line."""
+    snap = view.snapshot
+    codes = [f"{code} {count(number)}" for code, number in sorted(snap.responses.items())]
+    more = [line(" ", words((f"sent {count(snap.requests)}", *codes), width - 2))]
+    if height <= 4:  # noqa: PLR2004
+        ranked = sorted(snap.limits, key=_load, reverse=True)
+        more += [_limit_line(view, limit, width) for limit in ranked[: height - 1]]
+        return more
+    more += [line(), rule("Limits", width), line(" ", ("used in window, nearest first", "dim"))]
+    ranked = sorted(snap.limits, key=lambda limit: (limit.kind == "gap", -_load(limit), limit.name))
+    room = height - len(more)
+    shown = ranked if len(ranked) <= room else ranked[: room - 1]
+    more += [_limit_line(view, limit, width) for limit in shown]
+    if len(shown) < len(ranked):
+        more.append(line(" ", (f"+{len(ranked) - len(shown)} more", "dim")))
+    return more
+
+
+def _limit_line(view: View, limit: LimitView, width: int) -> Line:
+    inner = width - 2
+    name = max(10, min(36, inner // 2))
+    text = pad(short_name(limit.name, name), name)
+    used = f"{limit.used}/{limit.requests}"
+    parts: list[Span] = [
+        (f"{text} {used:>9}", ""),
+        (bar(limit.used, limit.requests, 10), "bar"),
+        (_next(view, limit), ""),
+        (f"queue {limit.queue}", ""),
+        (f"granted {count(limit.granted)}", "dim"),
+        (f"refused {count(limit.refused)}", "warn" if limit.refused else "dim"),
+    ]
+    return line(" ", *join(parts, inner))
