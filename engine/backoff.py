@@ -2,7 +2,7 @@
 
     wait = max(1 s, hint + uniform(0, min(cap, base * 2**attempt)))
 
-The jitter (full jitter: AWS Architecture Blog, "Exponential Backoff And Jitter") is added to the server's hint and never
+The jitter (full jitter: AWS Architecture Blog, "Exponential Backoff And Jitter") is added to the server's hint, never
 taken from it, so that nothing is sent before the hint has passed. `attempt` counts refused rounds from zero.
 """
 
@@ -24,14 +24,20 @@ LEAST_WAIT_SECONDS = 1.0
 """Some servers say `Retry-After: 0` while they still refuse (facts: a US gateway counting 10 down to 0)."""
 
 BAN_MEMORY_SECONDS = 600.0
-"""A 403 or 418 this soon after a 429 is a ban and not a matter of rights."""
+"""A 403 or 418 this soon after the cool-down of a 429, or within it, is a ban and not a matter of rights."""
 
 BAN_SECONDS = 900.0
 """The first wait after a ban; it doubles with each further one."""
 
 _DIGITS = re.compile(r"[0-9]{1,10}")
-_DATE = re.compile(r"(Mon|Tues?|Wed(nes)?|Thu(rs)?|Fri|Sat(ur)?|Sun)(day)?,? .+")
-_LEAP_SECOND = re.compile(r":60(?=\D)")
+_TIME = r"[0-9]{2}:[0-9]{2}:[0-9]{2}"
+_DATE = re.compile(  # IMF-fixdate, RFC 850, asctime: what Python's parser takes beyond them is no HTTP-date
+    rf"[A-Z][a-z]{{2}}, [0-9]{{1,2}} [A-Z][a-z]{{2}} [0-9]{{4}} {_TIME} (?:GMT|UTC)"
+    rf"|[A-Z][a-z]{{5,8}}, [0-9]{{2}}-[A-Z][a-z]{{2}}-[0-9]{{2}} {_TIME} (?:GMT|UTC)"
+    rf"|[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ 0-9][0-9] {_TIME} [0-9]{{4}}"
+)
+_LEAP_SECOND = re.compile(r"(?<=:[0-9]{2}):60")
+_LIST = re.compile(r",(?! [0-9]{1,2}[ -][A-Z])")  # the comma within a date joins no values
 _HTTP_ERROR = 400
 _SERVER_ERROR = 500
 
@@ -61,14 +67,14 @@ def classify(status: int, *, hint: float | None, since_refusal: float | None) ->
     |---------------------------------------------------|-----------|
     | below 400                                         | OK        |
     | 429; 503 with Retry-After                         | REFUSED   |
-    | 403, 418 within ten minutes of a refusal          | BANNED    |
+    | 403, 418 within ten minutes of a cool-down        | BANNED    |
     | 408, 425 and every other 5xx                      | TRANSIENT |
     | every other 4xx                                   | FATAL     |
 
     Args:
         status: The HTTP status code.
         hint: Seconds of Retry-After, None without one.
-        since_refusal: Seconds since the last refusal under the same limits, None when there was none.
+        since_refusal: Seconds since the last cool-down of the same limits was over, None when there was none.
     """
     if status < _HTTP_ERROR:
         return Verdict.OK
@@ -89,7 +95,7 @@ def http_date(text: str) -> float | None:
     text, leap = _LEAP_SECOND.subn(":59", text)
     try:
         moment = parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError):
         return None
     # The asctime form names no zone, and is UTC.
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() + leap
@@ -102,15 +108,17 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     answer's own `Date` where that can be read, so that a wrong clock here does not matter. Of several values the
     largest holds. A date in the past is no hint. At most `MAX_HINT_SECONDS`.
     """
-    text = headers.get("retry-after", "").strip(" \t")
-    when = http_date(text)
-    if when is not None:
-        sent = http_date(headers.get("date", "").strip(" \t"))
-        delay = when - (now if sent is None else sent)
-        return min(delay, MAX_HINT_SECONDS) if delay > 0 else None
-    parts = [part.strip(" \t") for part in text.split(",")]
-    seconds = [float(part) for part in parts if _DIGITS.fullmatch(part)]
-    return min(max(seconds), MAX_HINT_SECONDS) if seconds and len(seconds) == len(parts) else None
+    sent = http_date(headers.get("date", "").strip(" \t"))
+    delays: list[float] = []
+    for part in _LIST.split(headers.get("retry-after", "")):
+        text = part.strip(" \t")
+        if _DIGITS.fullmatch(text):
+            delays.append(float(text))
+        elif (when := http_date(text)) is None:
+            return None
+        elif (delay := when - (now if sent is None else sent)) > 0:
+            delays.append(delay)
+    return min(max(delays), MAX_HINT_SECONDS) if delays else None
 
 
 def full_jitter(attempt: int, *, base: float, cap: float, rng: random.Random) -> float:

@@ -112,13 +112,19 @@ class BoundedDeduplicator:
         """The claim that holds `key` now: await its `settled`, then claim again."""
         return self._claims.get(key)
 
-    def commit(self, claim: Claim) -> set[bytes]:
-        """Mark the claimed keys as of now, and return them. Keys revoked meanwhile, or a claim settled before, mark nothing."""
+    def commit(self, claim: Claim, *, hold: bool = False) -> set[bytes]:
+        """Mark the claimed keys as of now, or `hold` them at once, and return them.
+
+        Keys revoked meanwhile, or a claim settled before, mark nothing.
+        """
         keys = self._drop(claim)
         now = self._now()
         for key in keys:
             self._age_from(key, now)
         self.new += len(keys)
+        if hold:
+            # In one step: in a window full of held keys the new ones would be the only ones to push out.
+            self.hold(keys)
         self._bound()
         return keys
 

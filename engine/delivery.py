@@ -15,7 +15,7 @@ from engine.config import Backoff
 from engine.errors import StoreError
 from engine.gate import Gate
 from engine.sinks.base import Sink, SinkClosedError
-from engine.store import Store
+from engine.store import Owed, Store
 
 __all__ = ["Delivery"]
 
@@ -46,6 +46,8 @@ class Delivery:
         self.attempt = 0
         self.reason = ""
         self._recovered = False
+        self._made: list[Owed] = []
+        """Written, and not yet settled because the store failed: to be settled, not written again."""
         self._draining = False
         self._store = store
         self._backoff = backoff
@@ -89,22 +91,24 @@ class Delivery:
 
     async def _step(self) -> bool:
         """Deliver one batch; whether there may be more."""
-        batch = await self._store.owed(self.sink.name, _BATCH)
-        lines = [owed.signal.line() for owed in batch]
-        if not self._recovered:
-            had = await self.sink.recover(lines)
-            self._recovered = True
-            await self._store.settle(batch[:had])
-            self.owed -= had
-            batch, lines = batch[had:], lines[had:]
-        if not batch:
-            return False
-        await self.sink.write(lines)
+        if not self._made:
+            batch = await self._store.owed(self.sink.name, _BATCH)
+            lines = [owed.signal.line() for owed in batch]
+            if not self._recovered:
+                had = await self.sink.recover(lines)
+                self._recovered = True
+                self._made = batch[:had]
+        if not self._made:
+            if not batch:
+                return False
+            await self.sink.write(lines)
+            self._made = batch
         with anyio.CancelScope(shield=True):
             # Written is delivered: a stop that comes now must not have them written again.
-            await self._store.settle(batch)
-        self.owed -= len(batch)
-        self.delivered += len(batch)
+            await self._store.settle(self._made)
+        self.owed -= len(self._made)
+        self.delivered += len(self._made)
+        self._made = []
         if self.attempt:
             self._board.say("info", f"{self.sink.name}: delivers again after {self.attempt} failed")
         self.attempt, self.reason = 0, ""

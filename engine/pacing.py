@@ -1,8 +1,8 @@
 """Who may send, and when: limits, and the pacer that grants a request under all the limits it meets, or not yet.
 
 A limit of N requests per W seconds grants on a grid of slots W/N apart, without credit for time away, and keeps a ring
-of its last N release times: the Nth last must be W ago. The grid alone would be over by one when a late slot is followed
-by one on time; the ring alone would release the whole budget in one clump. Headroom h stretches W to W / (1 - h).
+of its last N release times: the Nth last must be W ago. The grid alone would be over by one when a late slot precedes
+one on time; the ring alone would release the whole budget in one clump. Headroom h stretches W to W / (1 - h).
 
 A slot is consumed at the grant, in one synchronous step for all limits of a request; nothing is reserved, so a waiter
 that gives up costs nobody anything, and a cool-down set meanwhile is seen by all who wait.
@@ -35,6 +35,9 @@ MAX_IN_FLIGHT = 64
 _GRAIN_SECONDS = 0.004
 """Event loops wake up to a few milliseconds late: a caller that was already waiting may make up for that much."""
 
+_LATE_SECONDS = 0.05
+"""With a slow grid for up to this much: it cannot clump. Later than that it was a pause or a cool-down: no credit."""
+
 _RECHECK_SECONDS = 30.0
 """A timer stops with the machine, a cool-down does not: look again this often."""
 
@@ -43,9 +46,11 @@ _ROUNDING = 1.0 + 1e-9
 
 
 class Limit:
-    """At most `rate` releases in any window, and the cool-down after a refusal. All times `Clock.mono` but the cool-down's."""
+    """At most `rate` releases in any window, and the cool-down after a refusal. Times: `Clock.mono`, its own `boot`."""
 
-    def __init__(self, name: str, kind: str, rate: Rate, *, headroom: float = 0.0, max_in_flight: int | None = None) -> None:
+    def __init__(
+        self, name: str, kind: str, rate: Rate, *, headroom: float = 0.0, max_in_flight: int | None = None
+    ) -> None:
         self.name = name
         self.kind = kind
         self.rate = rate
@@ -64,7 +69,6 @@ class Limit:
         self.hint: float | None = None
         self.cause = ""
         self.bans = 0
-        self.last_refusal: float | None = None
         self.probe_due = False
         self.probe: Grant | None = None
         self._next = -math.inf
@@ -81,14 +85,14 @@ class Limit:
         if len(self._releases) == self.rate.requests:
             ready = max(ready, self._releases[0] + self.window)
         if self.cool_until > boot:
-            ready = max(ready, mono + self.cool_until - boot)
+            ready = max(ready, mono + (self.cool_until - boot))
         return ready
 
     def charge(self, grant: Grant, since: float) -> None:
         """Consume a slot for a caller that has waited since `since`."""
         # Only lateness of the loop is made up for. A slot that nobody waited for is gone.
         late = grant.at - self._next
-        on_grid = since <= self._next and late < max(self.gap, _GRAIN_SECONDS)
+        on_grid = since <= self._next and late < min(max(self.gap, _GRAIN_SECONDS), _LATE_SECONDS)
         self._next = (self._next if on_grid else grant.at) + self.gap
         self._releases.append(grant.at)
         self.granted += 1
@@ -104,19 +108,21 @@ class Limit:
         self.epoch += 1
         self.attempt += 1
         self.refused += 1
-        self.cool_since = self.last_refusal = boot
+        self.cool_since = boot
         self.cool_until = max(self.cool_until, boot + wait)
         self.wait = self.cool_until - boot
         self.hint = hint
         self.cause = cause
         self.probe_due = True
 
-    def extend(self, *, boot: float, wait: float) -> None:
+    def extend(self, *, boot: float, wait: float, hint: float | None, cause: str) -> None:
         """Another refusal of the same round: it may lengthen the wait, it is no attempt of its own."""
         self.refused += 1
-        self.last_refusal = boot
-        self.cool_until = max(self.cool_until, boot + wait)
-        self.wait = self.cool_until - self.cool_since
+        if boot + wait > self.cool_until:
+            self.cool_until = boot + wait
+            self.wait = self.cool_until - self.cool_since
+            self.hint = hint
+            self.cause = cause
 
 
 class Grant:
@@ -134,12 +140,13 @@ class Grant:
 
     @property
     def since_refusal(self) -> float | None:
-        """Seconds since the last refusal under any of its limits; None without one."""
-        times = [limit.last_refusal for limit in self.limits if limit.last_refusal is not None]
-        return self._pacer.clock.boot() - max(times) if times else None
+        """Seconds since the last cool-down of any of its limits was over, 0 within one; None without one."""
+        # From its end: the wait after a ban is longer than the memory of what led to it.
+        ends = [limit.cool_until for limit in self.limits if limit.refused]
+        return max(0.0, self._pacer.clock.boot() - max(ends)) if ends else None
 
     def settle(self, verdict: Verdict, *, hint: float | None = None, cause: str = "") -> float:
-        """Tell the limits how it went. Returns the seconds they now wait (0 unless refused). Only the first call counts."""
+        """Tell the limits how it went. Returns the seconds that they wait, if refused. Only the first call counts."""
         if self._settled:
             return 0.0
         self._settled = True
@@ -197,9 +204,11 @@ class Pacer:
             # A gap of zero still bounds the requests in flight.
             gap = Rate(1, self._min_interval) if self._min_interval > 0 else Rate(1, 1e-9)
             self._hosts[host] = Limit(host, "gap", gap, max_in_flight=MAX_IN_FLIGHT)
-        plain = f"{host}{url.path}"
-        full = f"{plain}?{url.query.decode('ascii')}"
-        matching = [limit for pattern, limit in self._patterns if pattern.fullmatch(plain) or pattern.fullmatch(full)]
+        # With the query and without; as it is sent, and with %xx decoded: a limit must not be missed by its spelling.
+        query = f"?{url.query.decode('ascii')}"
+        paths = {url.path, url.raw_path.decode("ascii").partition("?")[0]}
+        forms = [host + path + end for path in paths for end in ("", query)]
+        matching = [limit for pattern, limit in self._patterns if any(map(pattern.fullmatch, forms))]
         if not matching:
             if host not in self._defaults:
                 self._defaults[host] = Limit(host, "default", self._default_rate, headroom=self._headroom)
@@ -281,9 +290,7 @@ class Pacer:
         for limits in self._queues:
             self._wake_head(limits)
 
-    def _settle(
-        self, grant: Grant, epochs: tuple[int, ...], verdict: Verdict, hint: float | None, cause: str
-    ) -> float:
+    def _settle(self, grant: Grant, epochs: tuple[int, ...], verdict: Verdict, hint: float | None, cause: str) -> float:
         boot = self.clock.boot()
         wait = 0.0
         if verdict.refused:
@@ -296,8 +303,9 @@ class Pacer:
             if limit.probe is grant:
                 limit.probe = None
                 freed = True
-                if verdict in (Verdict.OK, Verdict.FATAL):
-                    # A 404 to the probe is an answer too: the limit no longer refuses.
+                if verdict in (Verdict.OK, Verdict.FATAL) and limit.cool_until <= boot:
+                    # A 404 to the probe is an answer too: the limit no longer refuses. A late refusal that came
+                    # meanwhile still holds; its end has a probe of its own.
                     opened.append(limit)
         if opened:
             refused = max(limit.attempt for limit in opened)
@@ -315,19 +323,22 @@ class Pacer:
     ) -> float:
         # The gap of the host is not what was refused: other limits of the same host go on.
         cooled = [pair for pair in zip(grant.limits, epochs, strict=True) if pair[0].kind != "gap"]
-        fresh = [limit for limit, epoch in cooled if limit.epoch == epoch]
+        # Granted before the round began, refused while it lasts: of the same round.
+        fresh = [limit for limit, epoch in cooled if limit.epoch == epoch or not limit.probe_due]
         attempt = max((limit.attempt for limit in fresh), default=0)
         if verdict is Verdict.BANNED:
             bans = max((limit.bans for limit in fresh), default=0)
             hint = max(hint or 0.0, min(BAN_SECONDS * 2.0 ** min(bans, 10), MAX_HINT_SECONDS))
         jitter = full_jitter(attempt, base=self.backoff.base_seconds, cap=self.backoff.cap_seconds, rng=self._rng)
         wait = wait_after_refusal(hint, jitter)
-        for limit, epoch in cooled:
-            if limit.epoch == epoch:
+        for limit, _ in cooled:
+            if limit in fresh:
                 limit.cool(boot=boot, wait=wait, hint=hint, cause=cause)
                 limit.bans += verdict is Verdict.BANNED
             else:
-                limit.extend(boot=boot, wait=wait)
+                limit.extend(boot=boot, wait=wait, hint=hint, cause=cause)
+                limit.bans = max(limit.bans, verdict is Verdict.BANNED)
+        wait = max(limit.cool_until for limit, _ in cooled) - boot
         if fresh:
             names = ", ".join(limit.name for limit in fresh)
             self._say("warning", f"{names}: {cause}; nothing is sent for {wait:.1f} s (refused {attempt + 1} in a row)")

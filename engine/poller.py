@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Literal
 
 import anyio
@@ -22,7 +23,7 @@ from engine.gate import Gate
 from engine.signals import Bad, Named, Record, Signal, name_all, to_json
 from engine.sources.base import Source
 from engine.store import ReadCommit, Store
-from engine.streams import StreamState, shared_floor, sort_out
+from engine.streams import FUTURE_SECONDS, StreamState, shared_floor, sort_out
 
 __all__ = ["Counts", "Poller", "Stream"]
 
@@ -160,7 +161,7 @@ class Poller:
                 due += (missed + 1) * interval
             if stream.attempt:
                 backoff = self._config.backoff
-                wait = full_jitter(stream.attempt, base=backoff.base_seconds, cap=backoff.cap_seconds, rng=self._rng)
+                wait = full_jitter(stream.attempt - 1, base=backoff.base_seconds, cap=backoff.cap_seconds, rng=self._rng)
                 due = max(due, now + wait)
             stream.next_poll = due
             await self._sleep(stream, due)
@@ -215,7 +216,7 @@ class Poller:
         cursor: str | None = None
         served_at = 0.0
         elapsed = 0.0
-        floor = state.floor(lateness)
+        floor = state.floor
         for _ in range(self.source.max_pages):
             page = await self.source.page(self._client, state.name, cursor)
             if page.bad and not page.records:
@@ -225,11 +226,16 @@ class Poller:
             elapsed = max(elapsed, page.elapsed)
             records += page.records
             bad += page.bad
-            times = [record.time for record in page.records if record.time is not None]
+            # A time in the future is no more a mark here than it will be as a watermark.
+            times = [
+                record.time
+                for record in page.records
+                if record.time is not None and record.time <= served_at + FUTURE_SECONDS
+            ]
             if not state.seeded and times and floor == -math.inf:
                 floor = max(times) - lateness
             # Out of order, the last record says nothing about those before it.
-            in_order = all(later >= earlier for later, earlier in zip(times, times[1:], strict=False))
+            in_order = all(later >= earlier for later, earlier in pairwise(times))
             reached = bool(times) and (min(times) if in_order else max(times)) < floor
             if page.next is None or reached:
                 return _Read(records, bad, served_at, gap=self._lost_sight(stream, page.next, records), elapsed=elapsed)
@@ -245,8 +251,7 @@ class Poller:
         held = stream.state.held
         if self.source.max_pages > 1 or following is not None or not held or not records:
             return False
-        floor = stream.state.floor(self._config.lateness_seconds)
-        if any(record.time is not None and record.time < floor for record in records):
+        if any(record.time is not None and record.time < stream.state.floor for record in records):
             return False
         return not any(item.digest in held for item in name_all(records))
 
@@ -263,26 +268,30 @@ class Poller:
         unknown = 0
         while True:
             claim = self._window.claim([item.digest for item in pending])
-            judged = list(zip(pending, claim.verdicts, strict=True))
-            fresh = [item for item, verdict in judged if verdict is Verdict.NEW]
-            waiting = [item for item, verdict in judged if verdict is Verdict.IN_FLIGHT]
-            signals = [] if found.seeds else [self._signal(item, read.served_at) for item in fresh]
-            commit = ReadCommit(state.name, signals=signals, sinks=self._sinks)
-            taken = [item for item, verdict in judged if verdict is not Verdict.IN_FLIGHT]
-            commit.held = [(item.digest, item.record.time) for item in taken if item.digest not in state.held]
-            if not waiting:
-                commit.left = found.left(state, config.lateness_seconds, self._shared_floor(state))
-                commit.bad = bad
-                commit.state = (found.watermark, read.served_at)
-            with anyio.CancelScope(shield=True):
-                # From the first byte written to the last mark in memory nothing may come between.
-                try:
+            try:
+                judged = list(zip(pending, claim.verdicts, strict=True))
+                fresh = [item for item, verdict in judged if verdict is Verdict.NEW]
+                waiting = [item for item, verdict in judged if verdict is Verdict.IN_FLIGHT]
+                signals = [] if found.seeds else [self._signal(item, read.served_at) for item in fresh]
+                commit = ReadCommit(state.name, signals=signals, sinks=self._sinks)
+                # A key that is new although this stream holds it was pushed out of a full window: hold it again.
+                commit.held = [
+                    (item.digest, item.record.time)
+                    for item, verdict in judged
+                    if verdict is Verdict.NEW or (verdict is Verdict.DUPLICATE and item.digest not in state.held)
+                ]
+                if not waiting:
+                    commit.left = found.left(state, self._shared_floor(state), self._window.seen)
+                    commit.bad = bad
+                    commit.state = (found.watermark, found.floor, read.served_at)
+                with anyio.CancelScope(shield=True):
+                    # From the first byte written to the last mark in memory nothing may come between.
                     first, unknown = await self._store.commit(commit)
-                except BaseException:
-                    self._window.release(claim)
-                    raise
-                self._window.commit(claim)
-                self._apply(state, commit)
+                    self._window.commit(claim, hold=True)
+                    self._apply(state, commit, {item.digest for item in fresh})
+            finally:
+                # Without effect once committed; else the next sighting of each key is new.
+                self._window.release(claim)
             counts.signals += len(signals)
             counts.late += sum(signal.late for signal in signals)
             counts.duplicates += sum(verdict is Verdict.DUPLICATE for verdict in claim.verdicts)
@@ -301,16 +310,15 @@ class Poller:
         counts.history += found.history
         self._report(stream, read, bad, unknown)
 
-    def _apply(self, state: StreamState, commit: ReadCommit) -> None:
-        # What was evicted by force while the transaction ran is not held: its next sighting acts again.
-        held = [pair for pair in commit.held if self._window.seen(pair[0])]
-        self._window.hold(key for key, _ in held)
-        state.held.update(held)
+    def _apply(self, state: StreamState, commit: ReadCommit, fresh: set[bytes]) -> None:
+        # What was evicted, by force or early, while the transaction ran is not held: its next sighting acts again.
+        self._window.hold([key for key, _ in commit.held if key not in fresh and self._window.seen(key)])
+        state.held.update(commit.held)
         self._window.let_go(commit.left)
         for key in commit.left:
             state.held.pop(key, None)
         if commit.state is not None:
-            state.watermark, state.read_at = commit.state
+            state.watermark, state.floor, state.read_at = commit.state
             state.seeded = True
 
     def _shared_floor(self, state: StreamState) -> float:

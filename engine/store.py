@@ -8,7 +8,6 @@ processes ask the engine, not the file. Everything a read changes is one `BEGIN 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import socket
 import sqlite3
@@ -65,6 +64,7 @@ CREATE TABLE streams (
     name TEXT PRIMARY KEY,
     seeded INTEGER NOT NULL,
     watermark REAL,
+    floor REAL NOT NULL,            -- -Inf where nothing is history
     read_at REAL
 );
 CREATE TABLE quarantine (
@@ -106,15 +106,21 @@ class StateFolder:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                self._lock(clock)
+            except BaseException:
+                os.close(self._fd)
+                raise
         except OSError as error:
             raise StoreError(f"{path}: cannot be the state folder: {error.strerror}; choose one with --state-dir") from error
+
+    def _lock(self, clock: Clock) -> None:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = plain(os.read(self._fd, 1024).decode("utf-8", "replace"), 200) or "an engine that is just starting"
-            os.close(self._fd)
             raise StateHeldError(
-                f"{path}: held by {holder}; stop it first, or choose another folder with --state-dir"
+                f"{self.path}: held by {holder}; stop it first, or choose another folder with --state-dir"
             ) from None
         os.ftruncate(self._fd, 0)
         os.write(self._fd, f"pid {os.getpid()} on {socket.gethostname()} since {rfc3339(clock.wall())}".encode())
@@ -143,8 +149,8 @@ class ReadCommit:
     held: list[tuple[bytes, float | None]] = field(default_factory=list)
     left: list[bytes] = field(default_factory=list)
     bad: list[Bad] = field(default_factory=list)
-    state: tuple[float | None, float | None] | None = None
-    """Watermark and read time, when this completes the read."""
+    state: tuple[float | None, float, float] | None = None
+    """Watermark, floor and read time, when this completes the read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +194,8 @@ class Store:
             self._db.execute(f"PRAGMA {pragma}")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
+            if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise StoreError(f"{self.path}: a database, but not of polltop; move it aside, or choose another --state-dir")
             self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={_VERSION}; COMMIT;")
         elif version != _VERSION:
             raise StoreError(
@@ -200,7 +208,11 @@ class Store:
         self._db.close()
 
     async def restore(self, streams: dict[str, StreamState], window_seconds: float) -> Restored:
-        """Read the state of `streams` (by name) and the window; what other streams still held ages from now."""
+        """Read the state of `streams` (by name) and the window.
+
+        What other streams still hold ages from now in the window; on disk it stays held, for the day when they are
+        configured again (within `RETENTION_SECONDS`): they then go on from where they were.
+        """
         return await self._run(lambda: self._restore(streams, window_seconds))
 
     async def commit(self, read: ReadCommit) -> tuple[int, int]:
@@ -298,20 +310,21 @@ class Store:
             raise StoreError(f"{self.path}: {error.strerror}") from error
 
     def _restore(self, streams: dict[str, StreamState], window_seconds: float) -> Restored:
-        for name, seeded, watermark, read_at in self._db.execute("SELECT name, seeded, watermark, read_at FROM streams"):
+        wall, boot, boot_id = self._clock.wall(), self._clock.boot(), self._clock.boot_id
+        stored = self._db.execute("SELECT name, seeded, watermark, floor, read_at FROM streams").fetchall()
+        for name, seeded, watermark, floor, read_at in stored:
             if name in streams:
                 state = streams[name]
-                state.seeded, state.watermark, state.read_at = bool(seeded), watermark, read_at
-        wall, boot, boot_id = self._clock.wall(), self._clock.boot(), self._clock.boot_id
-        known = json.dumps(list(streams))
-        self._db.execute(
-            "UPDATE keys SET left_wall = ?, left_boot = ?, boot_id = ? "
-            "WHERE left_wall IS NULL AND stream NOT IN (SELECT value FROM json_each(?))",
-            (wall, boot, boot_id, known),
-        )
-        for stream, key, time in self._db.execute("SELECT stream, key, time FROM keys WHERE left_wall IS NULL"):
-            streams[stream].held[key] = time
+                state.seeded, state.watermark, state.floor, state.read_at = bool(seeded), watermark, floor, read_at
+            elif read_at is not None and read_at < wall - RETENTION_SECONDS:
+                self._db.execute("DELETE FROM keys WHERE stream = ?", (name,))
+                self._db.execute("DELETE FROM streams WHERE name = ?", (name,))
         ageing: list[tuple[bytes, float]] = []
+        for stream, key, time in self._db.execute("SELECT stream, key, time FROM keys WHERE left_wall IS NULL"):
+            if stream in streams:
+                streams[stream].held[key] = time
+            else:
+                ageing.append((key, boot))
         rows = self._db.execute("SELECT key, left_wall, left_boot, boot_id FROM keys WHERE left_wall IS NOT NULL")
         for key, left_wall, left_boot, left_boot_id in rows:
             # Within one boot the boot clock is exact; across boots there is only the wall clock, which may have stepped.
@@ -354,7 +367,7 @@ class Store:
             )
             unknown += cursor.rowcount
         if read.state is not None:
-            self._db.execute("INSERT OR REPLACE INTO streams VALUES (?, 1, ?, ?)", (read.stream, *read.state))
+            self._db.execute("INSERT OR REPLACE INTO streams VALUES (?, 1, ?, ?, ?)", (read.stream, *read.state))
         return first, unknown
 
     def _owed(self, sink: str, most: int) -> list[Owed]:

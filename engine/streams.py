@@ -9,7 +9,7 @@ is served or not yet history, and ages only from the first good read after that.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from engine.signals import Bad, Named, Record, name_all
@@ -30,16 +30,15 @@ class StreamState:
     seeded: bool = False
     """The first read is done."""
     watermark: float | None = None
+    floor: float = -math.inf
+    """Records before this are history. Stored, and never moved back: what is before it has been forgotten, and a config
+    with a longer lateness must not make it new again."""
     read_at: float | None = None
     """Server time of the last good read: nothing older than this minus the lateness is unseen by this stream."""
     held: dict[bytes, float | None] = field(default_factory=dict)
     """Keys that this stream holds in the window, with the time of the record."""
     page: int = 0
     """Records that its last read served, where they have no time."""
-
-    def floor(self, lateness: float) -> float:
-        """Records before this are history; minus infinity where nothing is."""
-        return -math.inf if self.watermark is None else self.watermark - lateness
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +53,25 @@ class Sorted:
     future: list[Bad]
     watermark: float | None
     """The stream's watermark once this read is committed."""
+    floor: float
+    """And its floor."""
     seeds: bool
     """The first read of a stream that is to remember without acting."""
 
-    def left(self, state: StreamState, lateness: float, shared: float) -> list[bytes]:
+    def left(self, state: StreamState, shared: float, known: Callable[[bytes], bool]) -> list[bytes]:
         """Keys that `state` holds and need not hold once this read is committed.
 
         Args:
             state: The stream.
-            lateness: Seconds.
             shared: `shared_floor` of its namespace.
+            known: Whether the window still has a key; a full one pushes out even what is held.
         """
         served = {named.digest for named in self.candidates}
-        floor = min(-math.inf if self.watermark is None else self.watermark - lateness, shared)
+        floor = min(self.floor, shared)
         return [
-            key for key, time in state.held.items() if key not in served and (time is None or time < floor)
+            key
+            for key, time in state.held.items()
+            if key not in served and (time is None or time < floor or not known(key))
         ]
 
 
@@ -91,9 +94,8 @@ def sort_out(state: StreamState, records: Sequence[Record], *, lateness: float, 
     times = [item.record.time for item in named if item.record.time is not None]
     newest = max(times, default=None)
     watermark = newest if state.watermark is None else max(state.watermark, newest or state.watermark)
-    floor = state.floor(lateness)
-    if seeds and newest is not None:
-        floor = newest - lateness
+    next_floor = state.floor if watermark is None else max(state.floor, watermark - lateness)
+    floor = next_floor if seeds else state.floor
     current = [item for item in named if item.record.time is None or item.record.time >= floor]
     once = {item.digest: item for item in current}
     candidates = list(once.values())
@@ -107,6 +109,7 @@ def sort_out(state: StreamState, records: Sequence[Record], *, lateness: float, 
         history=len(named) - len(current),
         future=[Bad("its time is in the future", item.record.payload[:4096]) for item in future],
         watermark=watermark,
+        floor=next_floor,
         seeds=seeds,
     )
 

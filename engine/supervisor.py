@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import secrets
 from collections import deque
 from collections.abc import Sequence
@@ -12,12 +13,13 @@ from typing import Any
 import anyio
 import httpx
 
-from engine import __version__
+from engine import __version__, log
 from engine.board import Board
 from engine.clock import Clock
 from engine.config import Config, HttpJsonSource, SourceConfig
 from engine.dedup import BoundedDeduplicator
 from engine.delivery import Delivery
+from engine.errors import StoreError
 from engine.gate import Gate
 from engine.pacing import Pacer
 from engine.poller import Counts, Poller
@@ -143,7 +145,12 @@ class Engine:
 
     async def _keep_house(self) -> None:
         while not self._stop.is_set():
-            more = await self._store.purge(self._config.dedup_window_seconds)
+            try:
+                more = await self._store.purge(self._config.dedup_window_seconds)
+            except StoreError as error:
+                # A full disk, most likely: reads and deliveries say so by themselves, and go on trying.
+                log.get().warning("nothing could be deleted from the ledger", error=str(error))
+                more = False
             early = self._window.evicted_early
             if early > self._evicted_early:
                 self.board.say(
@@ -198,7 +205,12 @@ class Engine:
         self, scope: EvictScope, actor: str, *, expect: int | None = None, dry_run: bool = False
     ) -> Outcome:
         """Forget identifiers by force; see `EngineHandle.evict`. A record that is already history stays history."""
-        actor = plain(actor, 40)
+        try:
+            return await self._evict(scope, plain(actor, 40), expect, dry_run=dry_run)
+        except StoreError as error:
+            return Outcome(ok=False, text=f"nothing was forgotten: {plain(error)}")
+
+    async def _evict(self, scope: EvictScope, actor: str, expect: int | None, *, dry_run: bool) -> Outcome:
         keys, what = await self._in_scope(scope)
         if keys is None:
             return Outcome(ok=False, text=what)
@@ -220,10 +232,9 @@ class Engine:
 
     async def _in_scope(self, scope: EvictScope) -> tuple[set[bytes] | None, str]:
         if scope.kind == "id":
-            try:
-                return {bytes.fromhex(scope.value)}, f"id {plain(scope.value, 40)}"
-            except ValueError:
+            if not re.fullmatch(r"[0-9a-fA-F]{32}", scope.value):
                 return None, f"{plain(scope.value, 40)!r} is not an id: 32 hex digits"
+            return {bytes.fromhex(scope.value)}, f"id {scope.value}"
         if scope.kind == "all":
             return await self._store.keys(None), "all sources"
         streams = [name for source in self._sources if source.name == scope.value for name in source.streams]
@@ -232,7 +243,11 @@ class Engine:
         return await self._store.keys(streams), scope.value
 
     async def _note(self, actor: str, verb: str, detail: str) -> None:
-        await self._store.audit(actor, verb, detail)
+        try:
+            await self._store.audit(actor, verb, detail)
+        except StoreError as error:
+            # Whoever must stop the engine can do so with a full disk, too.
+            self.board.say("error", f"{verb} by {actor} is not in the audit log: {error}")
 
     def _did(self, level: Any, text: str, count: int = 0) -> Outcome:
         self.board.say(level, text)
@@ -366,7 +381,7 @@ class Engine:
             since=since,
             streams=len(streams),
             interval=source.interval,
-            next_poll=min(beats, default=None),
+            next_poll=None if self._paused else min(beats, default=None),
             reading=any(stream.reading for stream in streams),
             attempt=worst.attempt,
             # The stalest stream speaks for its source.
@@ -445,7 +460,10 @@ def _view(seq: int, signal: Signal) -> SignalView:
 
 def _summary(signal: Signal) -> str:
     """A line for people: what a trade says about itself, else the identity."""
-    payload = json.loads(signal.payload)
+    try:
+        payload = json.loads(signal.payload)
+    except RecursionError:
+        payload = None
     if isinstance(payload, dict) and {"side", "size", "price"} <= payload.keys():
         what = payload.get("title") or payload.get("slug") or payload.get("token_id") or ""
         return plain(f"{payload['side']} {payload['size']} @ {payload['price']} {payload.get('outcome') or ''} {what}", 200)

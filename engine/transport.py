@@ -2,7 +2,7 @@
 
 httpx 0.28 has two faults that the rules here avoid. A cancelled request that is still queued for a connection can lose
 its pool slot for good (encode/httpcore#1093): the pool here is unbounded and the pacer bounds what is in flight, so
-nothing ever queues there; and requests are cancelled by anyio scopes only. And a decompression bomb arrives as one chunk:
+nothing ever queues there; requests are cancelled by anyio scopes only. And a decompression bomb arrives as one chunk:
 only gzip is asked for, read raw, and inflated in bounded steps.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import Any, cast
 from urllib.request import getproxies, proxy_bypass
@@ -69,7 +69,7 @@ class PacedTransport(httpx.AsyncBaseTransport):
         send = _Send(self, request)
         verdict = Verdict.TRANSIENT
         try:
-            with anyio.fail_after(None) as scope:
+            with anyio.CancelScope() as scope:
                 response = await self._exchange(request, send, scope)
                 grant = send.grant
                 if grant is None:
@@ -80,10 +80,8 @@ class PacedTransport(httpx.AsyncBaseTransport):
                     cause = f"{response.status_code}" + (f" Retry-After {hint:g}s" if hint is not None else "")
                     grant.settle(verdict, hint=hint, cause=cause)
                 whole = self._whole(response, await _read(response, request), grant)
-        except TimeoutError:
-            self.responses["error"] += 1
-            message = f"no complete answer within {TOTAL_SECONDS:g} s"
-            raise httpx.ReadTimeout(message, request=request) from None
+            if scope.cancelled_caught:
+                raise httpx.ReadTimeout(f"no complete answer within {TOTAL_SECONDS:g} s", request=request)
         except httpx.HTTPError:
             self.responses["error"] += 1
             raise
@@ -116,8 +114,9 @@ class PacedTransport(httpx.AsyncBaseTransport):
         """
         opened = self._opened[host] = anyio.Event()
 
-        async def before_headers(name: str, _info: dict[str, Any]) -> None:
-            if name in _SEND_EVENTS and send.grant is None:
+        async def before_headers(name: str, info: dict[str, Any]) -> None:
+            # CONNECT goes to a proxy: it is part of opening the connection.
+            if name in _SEND_EVENTS and info["request"].method != b"CONNECT" and send.grant is None:
                 opened.set()
                 await send.acquire(scope)
 
@@ -140,12 +139,15 @@ class PacedTransport(httpx.AsyncBaseTransport):
         if proxy and "://" not in proxy:
             proxy = f"http://{proxy}"
         if proxy not in self._inner:
-            # retries=0: httpcore's own would be sent without a grant. The pool is unbounded: see the module docstring.
-            self._inner[proxy] = httpx.AsyncHTTPTransport(
-                retries=0,
-                proxy=proxy or None,
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60.0),
-            )
+            try:
+                # retries=0: httpcore's own would be sent without a grant. The pool is unbounded: see the docstring.
+                self._inner[proxy] = httpx.AsyncHTTPTransport(
+                    retries=0,
+                    proxy=proxy or None,
+                    limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60.0),
+                )
+            except (ImportError, ValueError) as error:  # SOCKS wants a package that is not among ours
+                raise httpx.ProxyError(f"the proxy that the environment names cannot be used: {error}") from error
         return self._inner[proxy]
 
     def _judge(self, grant: Grant, response: httpx.Response) -> tuple[Verdict, float | None]:
@@ -177,7 +179,7 @@ class PacedTransport(httpx.AsyncBaseTransport):
 
 
 class _Send:
-    """One send of a request: it takes its grant at the last moment before bytes go out, and starts the deadline there."""
+    """A request, sent once: takes its grant at the last moment before bytes go out; the deadline runs from there."""
 
     def __init__(self, transport: PacedTransport, request: httpx.Request) -> None:
         self.grant: Grant | None = None
@@ -201,20 +203,22 @@ async def _read(response: httpx.Response, request: httpx.Request) -> bytes:
     inflate = None if encoding in ("", "identity") else _Inflate(request)
     body = bytearray()
     raw = 0
-    async for chunk in _raw(response):
-        raw += len(chunk)
-        if raw > RAW_CAP:
-            raise httpx.DecodingError(f"the answer is larger than {RAW_CAP >> 20} MiB", request=request)
-        if inflate is None:
-            body += chunk
-        else:
-            inflate.feed(chunk, body)
-    if inflate is not None:
+    # Closed here and not when the garbage is collected, also when this side breaks off.
+    async with aclosing(_raw(response)) as chunks:
+        async for chunk in chunks:
+            raw += len(chunk)
+            if raw > RAW_CAP:
+                raise httpx.DecodingError(f"the answer is larger than {RAW_CAP >> 20} MiB", request=request)
+            if inflate is None:
+                body += chunk
+            else:
+                inflate.feed(chunk, body)
+    if inflate is not None and raw:  # a 304 or 204 may name an encoding, and has no body
         inflate.finish()
     return bytes(body)
 
 
-async def _raw(response: httpx.Response) -> AsyncIterator[bytes]:
+async def _raw(response: httpx.Response) -> AsyncGenerator[bytes]:
     try:
         async for chunk in cast(httpx.AsyncByteStream, response.stream):
             yield chunk
@@ -242,7 +246,9 @@ class _Inflate:
                     )
                 chunk = self._stream.unconsumed_tail or self._stream.unused_data
         except zlib.error as error:
-            raise httpx.DecodingError(f"the answer is not the gzip it says it is: {error}", request=self._request) from error
+            raise httpx.DecodingError(
+                f"the answer is not the gzip it says it is: {error}", request=self._request
+            ) from error
 
     def finish(self) -> None:
         if not self._stream.eof:

@@ -38,6 +38,14 @@ class Jsonl:
             raise OSError(0, "not a regular file", str(self._path))
         return fd
 
+    def _sync_folder(self) -> None:
+        # A new file is safe once its name is, too.
+        fd = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
     def _recover(self, owed: Sequence[str]) -> int:
         fd = self._open()
         try:
@@ -69,6 +77,8 @@ class Jsonl:
                 while written < len(data):
                     written += os.write(fd, data[written:])
                 os.fsync(fd)
+                if not before:
+                    self._sync_folder()
             except OSError:
                 # A disk that filled up half way: take the half back, so that the next try does not repeat it.
                 os.ftruncate(fd, before)

@@ -28,7 +28,9 @@ class Stdout:
 
     def __init__(self, fd: int = 1) -> None:
         self._fd = fd
-        self._file = stat.S_ISREG(os.fstat(fd).st_mode)
+        mode = os.fstat(fd).st_mode
+        # Nothing else can be waited for: not a file, not /dev/null. Neither has a reader that stalls.
+        self._waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
 
     async def recover(self, owed: Sequence[str]) -> int:  # noqa: ARG002 - a pipe remembers nothing
         return 0
@@ -36,13 +38,15 @@ class Stdout:
     async def write(self, lines: Sequence[str]) -> None:
         data = "".join(f"{line}\n" for line in lines).encode("ascii")
         try:
-            if self._file:
+            if not self._waits:
                 await to_thread.run_sync(self._write_all, data)
                 return
-            for start in range(0, len(data), _CHUNK):
+            while data:
                 # What is owed goes on being owed while nobody reads; polling does not notice.
                 await anyio.wait_writable(self._fd)
-                os.write(self._fd, data[start : start + _CHUNK])
+                # Up to a line's end where there is one: a stop while nobody reads leaves whole lines.
+                end = data.rfind(b"\n", 0, _CHUNK) + 1 or _CHUNK
+                data = data[os.write(self._fd, data[:end]) :]
         except BrokenPipeError as error:
             raise SinkClosedError from error
 

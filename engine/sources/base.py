@@ -15,7 +15,7 @@ from engine.errors import DriftError, ReadError, RefusedError
 from engine.signals import MAX_TIME, Bad, Record
 from engine.text import plain
 
-__all__ = ["Page", "Source", "bad", "epoch_seconds", "get_json"]
+__all__ = ["Page", "Source", "bad", "date_of", "elapsed_of", "epoch_seconds", "get_json", "where_of"]
 
 _REDIRECT = range(300, 400)
 _TOO_MANY = 429
@@ -61,7 +61,7 @@ async def get_json(
     client: httpx.AsyncClient, url: httpx.URL, headers: dict[str, str] | None = None
 ) -> tuple[Any, httpx.Response]:
     """GET `url` and decode its JSON. Raises ReadError with what went wrong, and where, in words."""
-    where = plain(f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}{url.path}")
+    where = where_of(url)
     try:
         response = await client.get(url, headers=headers)
     except httpx.HTTPError as error:
@@ -81,13 +81,18 @@ async def get_json(
         raise DriftError(f"{where}: not JSON ({plain(kind, 60)}): {plain(error, 100)}{_sample(response)}") from error
 
 
+def where_of(url: httpx.URL) -> str:
+    """A URL for people: without its user, password and query, which may hold secrets."""
+    return plain(f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}{url.path}")
+
+
 def bad(reason: str, item: Any) -> Bad:
     """Quarantine `item`. Its raw form is what can be kept of it as ASCII."""
     try:
         raw = json.dumps(item, ensure_ascii=True)
     except (ValueError, RecursionError):
-        raw = ascii(item)
-    return Bad(reason, raw[:4096])
+        raw = f"{type(item).__name__} that cannot be written as JSON"
+    return Bad(plain(reason, 300), raw[:4096])
 
 
 def epoch_seconds(value: Any) -> float:
@@ -103,10 +108,9 @@ def epoch_seconds(value: Any) -> float:
             value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{type(value).__name__} is no time")  # noqa: TRY004 - one kind of error for one kind of fault
-    seconds = value / 1000.0 if abs(value) >= 1e11 else float(value)  # noqa: PLR2004
-    if not 0.0 <= seconds <= MAX_TIME:  # NaN too
+    if not 0 <= value <= MAX_TIME * 1000:  # NaN too; and an integer may be too large for a float
         raise ValueError("it is outside 1970 to 9999")
-    return seconds
+    return value / 1000.0 if value >= 1e11 else float(value)  # noqa: PLR2004
 
 
 def date_of(response: httpx.Response) -> float | None:

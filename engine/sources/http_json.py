@@ -11,7 +11,8 @@ from jmespath.exceptions import JMESPathError
 from engine.config import HttpJsonSource
 from engine.errors import DriftError
 from engine.signals import Bad, Part, Record, to_json
-from engine.sources.base import Page, bad, date_of, elapsed_of, epoch_seconds, get_json
+from engine.sources.base import Page, bad, date_of, elapsed_of, epoch_seconds, get_json, where_of
+from engine.text import plain
 
 __all__ = ["HttpJson"]
 
@@ -35,11 +36,11 @@ class HttpJson:
 
     async def page(self, client: httpx.AsyncClient, stream: str, cursor: str | None) -> Page:  # noqa: ARG002 - one of each
         data, response = await get_json(client, self.url, self._headers)
-        where = f"{self.url.scheme}://{self.url.host}{self.url.path}"
+        where = where_of(self.url)
         try:
             items = self._records.search(data)
         except JMESPathError as error:
-            raise DriftError(f"{where}: `records` cannot be read: {error}") from error
+            raise DriftError(f"{where}: `records` cannot be read: {plain(error, 200)}") from error
         if not isinstance(items, list):
             raise DriftError(f"{where}: `records` finds {type(items).__name__}, not a list; has the answer changed?")
         rows = [self._decode(item) for item in items]

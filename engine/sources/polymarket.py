@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from engine.config import PolymarketTradesSource
 from engine.errors import DriftError
 from engine.signals import Bad, Record, to_json
-from engine.sources.base import Page, bad, date_of, elapsed_of, epoch_seconds, get_json
+from engine.sources.base import Page, bad, date_of, elapsed_of, epoch_seconds, get_json, where_of
 
 __all__ = ["NAMESPACE", "PolymarketTrades"]
 
@@ -79,7 +79,9 @@ class PolymarketTrades:
         try:
             envelope = _Envelope.model_validate(data)
         except ValidationError as error:
-            raise DriftError(f"{self.url}: the answer has changed its shape: {_first(error)}") from None
+            raise DriftError(f"{where_of(self.url)}: the answer has changed its shape: {_first(error)}") from None
+        if envelope.pagination.has_more and not envelope.pagination.next_cursor:
+            raise DriftError(f"{where_of(self.url)}: the answer says that there is more, and not where")
         rows = [_decode(row, wallet) for row in envelope.data]
         pagination = envelope.pagination
         return Page(

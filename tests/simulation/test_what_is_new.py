@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +243,8 @@ def test_a_row_from_the_future_in_the_middle_of_a_page_costs_no_walk(tmp_path: P
     async def scenario() -> None:
         world = World(tmp_path)
         config = config_of(items_source(time="t"))
-        world.api.items = [{"id": 1, "t": world.api.now}, {"id": 9, "t": world.api.now + 900}, {"id": 2, "t": world.api.now - 90}]
+        offsets = {1: 0, 9: 900, 2: -90}
+        world.api.items = [{"id": name, "t": world.api.now + offset} for name, offset in offsets.items()]
         async with world.engine(config) as engine:
             await world.wait(60)
             assert engine.snapshot().sources[0].gaps == 0
@@ -510,7 +512,7 @@ def test_a_failing_source_stops_no_other_and_recovers(tmp_path: Path) -> None:
             assert "HTTP 500: oops" in snapshot.sources[0].reason
             assert snapshot.sources[1].reads >= 80
             times = [at for at, url in world.api.log if url.path == "/bad"]
-            gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+            gaps = [later - earlier for earlier, later in pairwise(times)]
             # The beat while the draw is below it, then full jitter up to the cap.
             assert gaps[0] == pytest.approx(1.0, abs=0.01)
             assert max(gaps) > 8.0
@@ -580,7 +582,8 @@ def test_a_page_of_only_bad_records_is_drift(tmp_path: Path) -> None:
             await world.wait(20)
             source = engine.snapshot().sources[0]
             assert source.state == "failing"
-            assert source.reason == "every record of a page is bad (2): id `id` finds NoneType, not text or a whole number"
+            why = "every record of a page is bad (2): id `id` finds NoneType, not text or a whole number"
+            assert source.reason == why
             assert engine.snapshot().quarantined == 0
             assert [event.level for event in engine.events(0)[0]][-1] == "error"
 

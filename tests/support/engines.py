@@ -75,7 +75,10 @@ Answer = httpx.Response | Exception
 
 
 class Api:
-    """A scripted API: `/items` is a bare list, `/v2/trades` pages of rows, newest first. It stamps `Date` by its own clock."""
+    """A scripted API: `/items` is a bare list, `/v2/trades` pages of rows, newest first.
+
+    It stamps `Date` by its own clock.
+    """
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock

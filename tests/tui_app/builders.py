@@ -214,17 +214,24 @@ def paused(**change: Any) -> Snapshot:
 
 def empty(**change: Any) -> Snapshot:
     plain: dict[str, Any] = {
-        **{
-            "started": BOOT - 4,
-            "sources": (),
-            "signals": (),
-            "sinks": (),
-            "windows": (),
-            "limits": (),
-            "last_cooldown": "",
-        },
-        **{"requests": 0, "responses": {}, "requests_per_second": (0,) * 60, "signals_per_minute": (0,) * 60},
-        **{"records": 0, "new": 0, "duplicates": 0, "history": 0, "late": 0, "quarantined": 0, "in_flight": 0},
+        "started": BOOT - 4,
+        "sources": (),
+        "signals": (),
+        "sinks": (),
+        "windows": (),
+        "limits": (),
+        "last_cooldown": "",
+        "requests": 0,
+        "responses": {},
+        "requests_per_second": (0,) * 60,
+        "signals_per_minute": (0,) * 60,
+        "records": 0,
+        "new": 0,
+        "duplicates": 0,
+        "history": 0,
+        "late": 0,
+        "quarantined": 0,
+        "in_flight": 0,
     }
     return snapshot(**plain | change)
 
@@ -258,8 +265,8 @@ class FakeEngine:
     events: Sequence[Event] = EVENTS
     error: Exception | None = None
     missed: int = 0
-    outcome: Outcome = Outcome(ok=True, text="done")
-    preview: Outcome = Outcome(ok=True, text="would forget 7,312", count=7_312)
+    outcome: Outcome = field(default_factory=lambda: Outcome(ok=True, text="done"))
+    preview: Outcome = field(default_factory=lambda: Outcome(ok=True, text="would forget 7,312", count=7_312))
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     pulls: int = 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.widgets import Button, Input
 
-from engine.snapshot import Outcome, Pull, Snapshot
+from engine.snapshot import Outcome, Pull, SinkView, Snapshot
 from tests.tui_app import builders as b
 from tests.tui_app.bench import Bench, bench
 from tui_app.keys import KEYS
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def run(
-    act: Callable[[Bench], Awaitable[None]], snapshot: Snapshot | None = None, size: tuple[int, int] = (80, 24), **opts: Any
+    act: Callable[[Bench], Awaitable[None]],
+    snapshot: Snapshot | None = None,
+    size: tuple[int, int] = (80, 24),
+    **opts: Any,
 ) -> None:
     async def main() -> None:
         async with bench(snapshot, size, **opts) as on:
@@ -64,7 +67,7 @@ class TestHeader:
         run(act, b.snapshot(state="dead", reason="x" * 500), (60, 16))
 
     def test_a_failing_sink_degrades(self) -> None:
-        sink = b.SinkView(name="jsonl", owed=12, delivered=0, failures=3, reason="disk full")
+        sink = SinkView(name="jsonl", owed=12, delivered=0, failures=3, reason="disk full")
 
         async def act(on: Bench) -> None:
             assert on.head.startswith(" ▲ DEGRADED  sink jsonl: 12 owed")
@@ -218,7 +221,9 @@ class TestVerbs:
 
         run(act)
 
-    @pytest.mark.parametrize(("error", "said"), [(ConnectionError("gone"), "no contact: gone"), (OSError("[/]"), "[/]")])
+    @pytest.mark.parametrize(
+        ("error", "said"), [(ConnectionError("gone"), "no contact: gone"), (OSError("[/]"), "[/]")]
+    )
     def test_a_verb_that_fails_is_said(self, error: Exception, said: str) -> None:
         async def act(on: Bench) -> None:
             async def fail(source: str, actor: str) -> Outcome:
@@ -414,24 +419,26 @@ class TestView:
 
     def test_the_cursor_stays_on_its_source_and_on_the_screen(self) -> None:
         async def act(on: Bench) -> None:
-            await on.press(*["down"] * 20)
-            assert "›● live     whales" in on.text()
+            await on.press("down", "pagedown", "pagedown")
+            assert "▸● live     whales" in on.text()
             assert "↑8" in on.text()
             await on.press("pageup", "up")
-            assert "›● live     binance" in on.text()
+            assert "▸● live     binance" in on.text()
             gone = tuple(each for each in b.sources() if each.name != "binance")
             await on.pull(b.snapshot(sources=gone, seq=2))
-            assert "›● live     bitfinex" in on.text()
+            assert "▸● live     bitfinex" in on.text()
 
         run(act)
 
     def test_refresh(self) -> None:
         async def act(on: Bench) -> None:
-            for expected in (0.5, 0.25, 0.25):
-                await on.press("plus")
+            await on.press("plus")
+            for expected in (0.25, 0.25):
+                on.app.action_faster()
                 assert on.app.monitor.interval == expected
-            for _ in range(9):
-                await on.press("minus")
+            await on.press("minus")
+            for _ in range(8):
+                on.app.action_slower()
             assert on.app.monitor.interval == 10.0
             assert "refresh every 10 s" in on.foot
             await on.pull(after=29)
@@ -616,7 +623,7 @@ def hostile(text: str) -> Snapshot:
         state_dir=text,
         sources=tuple(b.source(each, type=text, reason=each, state="failing", attempt=3) for each in (text, *HOSTILE)),
         signals=tuple(b.signal(1, source=each, summary=each, id=each, late=True) for each in (text, *HOSTILE)),
-        sinks=(b.SinkView(name=text, owed=3, delivered=1, failures=2, reason=text),),
+        sinks=(SinkView(name=text, owed=3, delivered=1, failures=2, reason=text),),
         windows=(b.window(name=text), b.window(name=f"2{text}")),
         cooldowns=(b.cooldown(limit=text, cause=text),),
         limits=(b.limit(name=text), b.limit(name=f"2{text}")),

@@ -16,6 +16,8 @@ from tests.tui_app.bench import Bench, bench
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from engine.snapshot import Snapshot
+
 SCREENS = Path(__file__).parent / "screens"
 
 
@@ -44,7 +46,7 @@ def keys(*names: str) -> Callable[[Bench], Awaitable[None]]:
     return press
 
 
-CASES: dict[str, tuple[b.Snapshot | None, tuple[int, int], Callable[[Bench], Awaitable[None]]]] = {
+CASES: dict[str, tuple[Snapshot | None, tuple[int, int], Callable[[Bench], Awaitable[None]]]] = {
     "running-80x24": (b.snapshot(), (80, 24), nothing),
     "running-60x16": (b.snapshot(), (60, 16), nothing),
     "running-120x40": (b.snapshot(), (120, 40), nothing),

@@ -11,7 +11,7 @@ from tests.tui_app.bench import Bench
 from tests.tui_app.test_screens import die, freeze, nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from textual.pilot import Pilot
 
