@@ -31,6 +31,6 @@ class Gate:
         if self.is_open:
             await checkpoint()
             return False
-        while not self.is_open:
+        while not self._opened.is_set():
             await self._opened.wait()
         return True

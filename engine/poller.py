@@ -161,7 +161,9 @@ class Poller:
                 due += (missed + 1) * interval
             if stream.attempt:
                 backoff = self._config.backoff
-                wait = full_jitter(stream.attempt - 1, base=backoff.base_seconds, cap=backoff.cap_seconds, rng=self._rng)
+                wait = full_jitter(
+                    stream.attempt - 1, base=backoff.base_seconds, cap=backoff.cap_seconds, rng=self._rng
+                )
                 due = max(due, now + wait)
             stream.next_poll = due
             await self._sleep(stream, due)
@@ -258,9 +260,7 @@ class Poller:
     async def _take(self, stream: Stream, read: _Read) -> None:
         """Claim what is new, record it, and let the window go on from there."""
         config, state, counts = self._config, stream.state, stream.counts
-        found = sort_out(
-            state, read.records, lateness=config.lateness_seconds, served_at=read.served_at, act=self._act
-        )
+        found = sort_out(state, read.records, lateness=config.lateness_seconds, served_at=read.served_at, act=self._act)
         self._check_capacity(state, len(found.candidates))
         bad = read.bad + found.future
         pending = found.candidates
@@ -272,7 +272,7 @@ class Poller:
                 judged = list(zip(pending, claim.verdicts, strict=True))
                 fresh = [item for item, verdict in judged if verdict is Verdict.NEW]
                 waiting = [item for item, verdict in judged if verdict is Verdict.IN_FLIGHT]
-                signals = [] if found.seeds else [self._signal(item, read.served_at) for item in fresh]
+                signals = [] if found.seeds else self._signals(fresh, read.served_at, bad)
                 commit = ReadCommit(state.name, signals=signals, sinks=self._sinks)
                 # A key that is new although this stream holds it was pushed out of a full window: hold it again.
                 commit.held = [
@@ -325,17 +325,29 @@ class Poller:
         others = (other for other in self._everyone.values() if other is not state)
         return shared_floor(others, state.namespace, self._config.lateness_seconds, act=self._act)
 
-    def _signal(self, item: Named, served_at: float) -> Signal:
-        time = item.record.time
-        return Signal(
-            id=item.digest.hex(),
-            source=self.source.name,
-            key=to_json(list(item.key)),
-            event_time=time,
-            seen_time=self._clock.wall(),
-            payload=item.record.payload,
-            late=time is not None and served_at - time > self._config.max_age_seconds,
-        )
+    def _signals(self, fresh: list[Named], served_at: float, bad: list[Bad]) -> list[Signal]:
+        """The signals that new records become; one that cannot be written joins the `bad`."""
+        seen_time, oldest = self._clock.wall(), served_at - self._config.max_age_seconds
+        signals = []
+        for named in fresh:
+            time = named.record.time
+            try:
+                payload = to_json(named.record.item)
+            except (ValueError, RecursionError) as error:
+                bad.append(Bad.of(str(error), named.record.item))
+                continue
+            signals.append(
+                Signal(
+                    id=named.digest.hex(),
+                    source=self.source.name,
+                    key=to_json(list(named.key)),
+                    event_time=time,
+                    seen_time=seen_time,
+                    payload=payload,
+                    late=time is not None and time < oldest,
+                )
+            )
+        return signals
 
     def _check_capacity(self, state: StreamState, page: int) -> None:
         """A window smaller than what a page serves would forget the page's own records, and act on them for ever."""

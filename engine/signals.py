@@ -21,6 +21,7 @@ Part = str | int | bool
 
 Key = tuple[Part, ...]
 
+RAW_CHARACTERS = 4096
 MAX_TIME = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -32,8 +33,8 @@ class Record:
     """Namespace and identity fields."""
     time: float | None
     """The record's own time, seconds since the epoch; None where the source has none."""
-    payload: str
-    """The item as served, as ASCII JSON."""
+    item: Any
+    """The item as served, decoded."""
     counted: bool = False
     """Equal records of one read are different events (occurrence 0, 1, ...) and not one event served twice."""
 
@@ -46,14 +47,32 @@ class Bad:
     raw: str
     """The item as ASCII JSON, cut to 4096 characters."""
 
+    @classmethod
+    def of(cls, reason: str, item: Any) -> Bad:
+        """Quarantine `item`, or what can be kept of it."""
+        try:
+            raw = json.dumps(item, ensure_ascii=True)
+        except (ValueError, RecursionError):
+            raw = ascii(item)
+        return cls(reason, raw[:RAW_CHARACTERS])
 
-@dataclass(frozen=True, slots=True)
+
 class Named:
     """A record with its full key."""
 
-    record: Record
-    key: Key
-    digest: bytes
+    __slots__ = ("_digest", "key", "record")
+
+    def __init__(self, record: Record, key: Key) -> None:
+        self.record = record
+        self.key = key
+        self._digest: bytes | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes for the key; made when first asked for, since most of a page is history."""
+        if self._digest is None:
+            self._digest = digest(self.key)
+        return self._digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +130,5 @@ def name_all(records: Iterable[Record]) -> list[Named]:
         occurrence = counts[record.identity]
         if record.counted:
             counts[record.identity] += 1
-        key = (*record.identity, occurrence)
-        named.append(Named(record, key, digest(key)))
+        named.append(Named(record, (*record.identity, occurrence)))
     return named

@@ -254,7 +254,9 @@ class EngineHandle(Protocol):
 
     async def resume(self, actor: str) -> Outcome: ...
 
-    async def evict(self, scope: EvictScope, actor: str, *, expect: int | None = None, dry_run: bool = False) -> Outcome:
+    async def evict(
+        self, scope: EvictScope, actor: str, *, expect: int | None = None, dry_run: bool = False
+    ) -> Outcome:
         """Forget identifiers: the next sighting of each acts again.
 
         `count` of the outcome is how many were, or with `dry_run` would be, forgotten. With `expect` (the count of a

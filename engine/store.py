@@ -1,8 +1,8 @@
 """The state folder: a lock, and the SQLite ledger. The only file that knows SQL.
 
 One connection, WAL with `synchronous=FULL`: what is committed survives kill -9 and power loss. `locking_mode=EXCLUSIVE`
-keeps it the only one: SQLite before 3.51.3 can corrupt a WAL database that two connections checkpoint at once, and other
-processes ask the engine, not the file. Everything a read changes is one `BEGIN IMMEDIATE` transaction.
+keeps it the only one: SQLite before 3.51.3 can corrupt a WAL database that two connections checkpoint at once, and
+other processes ask the engine, not the file. Everything a read changes is one `BEGIN IMMEDIATE` transaction.
 """
 
 from __future__ import annotations
@@ -89,6 +89,16 @@ QUARANTINE_ROWS = 10_000
 AUDIT_ROWS = 10_000
 _PURGE_ROWS = 500
 """Rows that one step deletes at most of each kind: keeping the disk bounded must not hold up a read."""
+_PURGE_KEYS = """
+DELETE FROM keys WHERE (key, stream) IN (SELECT key, stream FROM keys WHERE left_wall < ? ORDER BY left_wall LIMIT ?)
+"""
+_PURGE_SIGNALS = """
+DELETE FROM signals WHERE seq IN (SELECT seq FROM signals WHERE seen_time < ?
+AND NOT EXISTS (SELECT 1 FROM outbox WHERE signal = signals.seq) ORDER BY seen_time LIMIT ?)
+"""
+_PURGE_QUARANTINE = """
+DELETE FROM quarantine WHERE digest IN (SELECT digest FROM quarantine ORDER BY seen_time DESC LIMIT ? OFFSET ?)
+"""
 _PURGE_MARGIN_SECONDS = 3600.0
 """Aged keys stay this much longer on disk, so that a wall clock set forward for a moment drops none."""
 
@@ -112,7 +122,9 @@ class StateFolder:
                 os.close(self._fd)
                 raise
         except OSError as error:
-            raise StoreError(f"{path}: cannot be the state folder: {error.strerror}; choose one with --state-dir") from error
+            raise StoreError(
+                f"{path}: cannot be the state folder: {error.strerror}; choose one with --state-dir"
+            ) from error
 
     def _lock(self, clock: Clock) -> None:
         try:
@@ -166,7 +178,7 @@ class Restored:
 
 
 class Store:
-    """The ledger in a state folder. Every method is one transaction; StoreError when it fails, and then nothing changed.
+    """The ledger in a state folder. Every method is one transaction; StoreError when one fails: nothing has changed.
 
     Args:
         folder: The folder, held.
@@ -195,7 +207,9 @@ class Store:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
             if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise StoreError(f"{self.path}: a database, but not of polltop; move it aside, or choose another --state-dir")
+                raise StoreError(
+                    f"{self.path}: a database, but not of polltop; move it aside, or choose another --state-dir"
+                )
             self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={_VERSION}; COMMIT;")
         elif version != _VERSION:
             raise StoreError(
@@ -260,24 +274,14 @@ class Store:
         wall = self._clock.wall()
 
         def write() -> bool:
-            steps = (
-                (
-                    "DELETE FROM keys WHERE (key, stream) IN "
-                    "(SELECT key, stream FROM keys WHERE left_wall < ? ORDER BY left_wall LIMIT ?)",
-                    (wall - window_seconds - _PURGE_MARGIN_SECONDS, _PURGE_ROWS),
-                ),
-                (
-                    "DELETE FROM signals WHERE seq IN (SELECT seq FROM signals WHERE seen_time < ? "
-                    "AND NOT EXISTS (SELECT 1 FROM outbox WHERE signal = signals.seq) ORDER BY seen_time LIMIT ?)",
-                    (wall - RETENTION_SECONDS, _PURGE_ROWS),
-                ),
-                (
-                    "DELETE FROM quarantine WHERE digest IN "
-                    "(SELECT digest FROM quarantine ORDER BY seen_time DESC LIMIT ? OFFSET ?)",
-                    (_PURGE_ROWS, QUARANTINE_ROWS),
-                ),
-            )
-            return any([self._db.execute(*step).rowcount == _PURGE_ROWS for step in steps])
+            full = 0
+            for what, *values in (
+                (_PURGE_KEYS, wall - window_seconds - _PURGE_MARGIN_SECONDS, _PURGE_ROWS),
+                (_PURGE_SIGNALS, wall - RETENTION_SECONDS, _PURGE_ROWS),
+                (_PURGE_QUARANTINE, _PURGE_ROWS, QUARANTINE_ROWS),
+            ):
+                full += self._db.execute(what, values).rowcount == _PURGE_ROWS
+            return full > 0
 
         return await self._run(write)
 
@@ -345,7 +349,15 @@ class Store:
         for signal in read.signals:
             cursor = self._db.execute(
                 "INSERT INTO signals (id, source, key, event_time, seen_time, late, payload) VALUES (?,?,?,?,?,?,?)",
-                (signal.id, signal.source, signal.key, signal.event_time, signal.seen_time, signal.late, signal.payload),
+                (
+                    signal.id,
+                    signal.source,
+                    signal.key,
+                    signal.event_time,
+                    signal.seen_time,
+                    signal.late,
+                    signal.payload,
+                ),
             )
             seq = cursor.lastrowid or 0
             first = first or seq

@@ -118,7 +118,8 @@ def test_a_tape_with_a_broken_line_is_refused_with_that_line(folder: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--scenario", "hurricane"], ["--tape-speed", "2"], ["--duration", "-1"], ["--log-format", "xml"], ["--nonsense"]]
+    "arguments",
+    [["--scenario", "hurricane"], ["--tape-speed", "2"], ["--duration", "-1"], ["--log-format", "xml"], ["--nonsense"]],
 )
 def test_wrong_usage_is_exit_2_without_a_traceback(arguments: list[str]) -> None:
     done = command.run("--no-ui", *arguments)
@@ -159,7 +160,12 @@ def test_a_pipe_for_stdout_needs_no_flag_and_no_textual() -> None:
         "assert 'textual' not in sys.modules"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=command.REPO, env=command.environment(), capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", code],
+        cwd=command.REPO,
+        env=command.environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
     assert done.returncode == 0, done.stderr
 

@@ -110,7 +110,8 @@ def seeded(demo: Demo) -> int:
 
 
 @pytest.mark.parametrize(
-    ("kills", "downtime"), [(5, 0.05), (1, 8.0), pytest.param(50, 0.05, marks=[pytest.mark.soak, pytest.mark.timeout(900)])]
+    ("kills", "downtime"),
+    [(5, 0.05), (1, 8.0), pytest.param(50, 0.05, marks=[pytest.mark.soak, pytest.mark.timeout(900)])],
 )
 def test_a_killed_engine_loses_and_repeats_nothing(tmp_path: Path, kills: int, downtime: float) -> None:
     rng = random.Random(kills)
@@ -143,14 +144,25 @@ def test_a_bot_that_wrote_each_trade_many_times_gets_each_once(tmp_path: Path) -
     tape = recorded("activity_2024_polling_bot.v1.jsonl")
     if tape is None:
         rows = [
-            {"proxyWallet": "0xabc", "transactionHash": f"0x{index % 6:064x}", "timestamp": 1725425464 + index % 6, "type": "TRADE"}
+            {
+                "proxyWallet": "0xabc",
+                "transactionHash": f"0x{index % 6:064x}",
+                "timestamp": 1725425464 + index % 6,
+                "type": "TRADE",
+            }
             for index in range(150)
         ]
         tape = tmp_path / "v1.jsonl"
         write_tape(tape, rows)
     with upstream(tape) as (demo, url):
         identity = ["type", "transactionHash", "proxyWallet"]
-        source = {"name": "v1", "type": "http_json", "url": f"{url}/records", "id": identity, "poll_interval_seconds": 0.2}
+        source = {
+            "name": "v1",
+            "type": "http_json",
+            "url": f"{url}/records",
+            "id": identity,
+            "poll_interval_seconds": 0.2,
+        }
         config = write_config(tmp_path, url, start="lookback", sources=[source])
         done = command.run(
             "--config", config, "--state-dir", tmp_path / "state", "--no-ui", "--duration", 4, "--log-format", "json"

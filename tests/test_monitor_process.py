@@ -101,7 +101,16 @@ def test_hostile_titles_are_harmless_and_q_gives_the_terminal_back(terminal: Ter
     terminal.output = b""
     terminal.read(6)
     assert b"clipboard" in terminal.output, "titles are on the screen"
-    for harm in (b"\x1b]52", b"\x1b]8", b"\x1b[31mred", b"\x1b[2J\x1b", b"\xc2\x9b", b"\xe2\x80\xae", b"\xf3\xa0\x81\x81", b"\x00"):
+    for harm in (
+        b"\x1b]52",
+        b"\x1b]8",
+        b"\x1b[31mred",
+        b"\x1b[2J\x1b",
+        b"\xc2\x9b",
+        b"\xe2\x80\xae",
+        b"\xf3\xa0\x81\x81",
+        b"\x00",
+    ):
         assert harm not in terminal.output, harm
     assert b"@click=app.exit" in terminal.output, "markup is literal text"
     terminal.press("q")

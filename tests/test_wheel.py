@@ -14,7 +14,16 @@ from tests.support import command
 
 def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(command.REPO)]
+    build = [
+        *pip,
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(tmp_path),
+        str(command.REPO),
+    ]
     subprocess.run(build, check=True, capture_output=True, timeout=120)
     (wheel,) = tmp_path.glob("polltop-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
@@ -47,5 +56,3 @@ def test_the_lock_names_no_host_and_pins_everything() -> None:
     pins = [line for line in text.splitlines() if line and not line.startswith((" ", "#", "    "))]
     assert all("==" in pin for pin in pins)
     assert text.count("--hash=sha256:") >= len(pins)
-
-

@@ -74,13 +74,14 @@ class MonitorApp(App[None]):
             interval: Seconds between two pulls.
             themes: What `load_themes` gave; loaded here when missing.
             notes: Messages for the events pane, for instance about a theme file that cannot be read.
-            hosted: Waits at most so many seconds for the end of an engine inside this process, and says whether it came.
+            hosted: Waits so many seconds at most for the end of an engine in this process; whether it came.
         """
-        super().__init__()
         found, problems = ({**themes}, []) if themes is not None else load_themes()
+        # Said here and not left to the theme: the first pictures are drawn before Textual applies one.
+        super().__init__(ansi_color=found[theme].ansi)
+        self.themes = found
         for each in found.values():
             self.register_theme(each)
-        self.theme_names = sorted(found)
         self.theme = theme
         self.handle, self.actor, self.on_quit = handle, actor, on_quit
         self.hosted = hosted
@@ -240,9 +241,9 @@ class MonitorApp(App[None]):
         self.board.close_filter()
 
     def action_next_theme(self) -> None:
-        names = self.theme_names
-        at = names.index(self.theme) if self.theme in names else -1
-        self.theme = names[(at + 1) % len(names)]
+        names = sorted(self.themes)
+        self.theme = names[(names.index(self.theme) + 1) % len(names)]
+        self.ansi_color = self.themes[self.theme].ansi
         self.monitor.say(f"theme {self.theme}")
         self.board.draw()
 

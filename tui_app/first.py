@@ -34,7 +34,7 @@ class FirstScreen(App[None]):
     ]
 
     def __init__(self, lines: Sequence[str], *, themes: Mapping[str, Theme], theme: str) -> None:
-        super().__init__()
+        super().__init__(ansi_color=themes[theme].ansi)
         for each in themes.values():
             self.register_theme(each)
         self.theme = theme

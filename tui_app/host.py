@@ -142,7 +142,7 @@ class LocalEngine:
     # -- the handle ----------------------------------------------------------------------------------------------------
 
     async def pull(self, after: int) -> Pull | None:
-        """A snapshot of this moment, or after 200 ms the newest there is. Never more than one is asked for at a time."""
+        """A snapshot of this moment, or after 200 ms the newest there is. One at a time is asked for."""
         loop = self._loop
         if self._ended:
             return self._final(after)
@@ -206,13 +206,15 @@ class LocalEngine:
             raise ConnectionError(ENDED) from error
 
     async def _wait(self, asked: Future[T], seconds: float | None) -> T | None:
-        """The answer; None when there is none in time. The work goes on in either case: a view cancels no engine work."""
+        """The answer; None when there is none in time. The work goes on: a view cancels nothing in an engine."""
         answer = asyncio.shield(asyncio.wrap_future(asked))
         answer.add_done_callback(_seen)
         end = None if seconds is None else asyncio.get_running_loop().time() + seconds
         while True:
             left = LOOK_SECONDS if end is None else min(LOOK_SECONDS, end - asyncio.get_running_loop().time())
             done, _ = await asyncio.wait({answer}, timeout=max(0.0, left))
+            if done and answer.cancelled():  # the loop's end cancels what it still holds
+                raise ConnectionError(ENDED)
             if done:
                 return answer.result()
             if self._ended:  # a call that reaches a loop at its very end is never answered
@@ -264,8 +266,8 @@ def _nothing() -> Snapshot:
 def run_monitor(make: Callable[[], HostedEngine], *, seconds: float | None = None, theme: str | None = None) -> None:
     """Open the monitor with the engine that `make()` gives inside it, until it is left or `seconds` have passed.
 
-    Ends the process with 130 when interrupted twice. Raises ConfigError for a theme that does not exist, and PolltopError
-    in the words of the screen when the engine failed.
+    Ends the process with 130 when interrupted twice. Raises ConfigError for a theme that does not exist, and
+    PolltopError in the words of the screen when the engine failed.
     """
     themes, problems = load_themes()
     engine = LocalEngine(make, seconds)

@@ -1,8 +1,8 @@
-"""Running the monitor, and getting out of it: by key, by signal, with a terminal that answers and with one that does not.
+"""Running an app, and getting out of it: by key, by signal, with a terminal that answers and with one that does not.
 
-Textual's writer blocks the view's loop when the terminal stops reading, so the way out must not need that loop. A thread
-stands ready from the start; a signal handler only writes a byte to it. It stops the engine first, asks the view to
-leave, and when that does not happen in time puts the terminal right as far as it can and ends the process.
+Textual's writer blocks the view's loop when the terminal stops reading, so the way out must not need that loop. A
+thread stands ready from the start; a signal handler only writes a byte to it. It stops the engine first, asks the view
+to leave, and when that does not happen in time puts the terminal right as far as it can and ends the process.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import signal
 import sys
 import termios
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType
 from typing import Any, Final, Protocol
+
+from engine.clock import SystemClock
 
 __all__ = ["INTERRUPTED", "Hosted", "Leavable", "run_app"]
 
@@ -30,7 +31,11 @@ LOOK_SECONDS: Final = 0.5
 """How often the terminal is looked at."""
 FAILED, INTERRUPTED = 1, 130
 
-RESET: Final = b"\x1b[?2026l\x1b[?2004l\x1b[?7h\x1b[?2048l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l\x1b[0m\r\n"
+RESET: Final = (
+    b"\x1b[?2026l\x1b[?2004l\x1b[?7h\x1b[?2048l"
+    b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l"
+    b"\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l\x1b[0m\r\n"
+)
 """Undoes all that Textual switches on."""
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -72,7 +77,7 @@ class Leavable(Protocol):
 def run_app(app: Leavable, engine: Hosted | None = None, *, mouse: bool = True) -> int:
     """Run the app until it is left, with an engine beside it that is started and stopped. Main thread only.
 
-    Gives the exit code: 0 for a clean end, 1 when the engine failed or did not stop in time, 130 when interrupted twice.
+    Gives the exit code: 0 for a clean end, 1 when the engine failed or stopped too late, 130 when interrupted twice.
     """
     watch = _Watch(app, engine)
     app.on_quit = watch.quit
@@ -107,8 +112,8 @@ class _Watch:
     async def quit(self) -> int:
         """The view's own way out: wait for the engine, but not on it, and leave the guard awake behind."""
         self._wake()
-        end = time.monotonic() + ENGINE_SECONDS
-        while self._engine is not None and not self._engine.ended and time.monotonic() < end:
+        end = SystemClock.mono() + ENGINE_SECONDS
+        while self._engine is not None and not self._engine.ended and SystemClock.mono() < end:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         return self.code()
 
@@ -136,19 +141,19 @@ class _Watch:
         os.write(self._write, b"!")
 
     def _stand(self) -> None:
-        # A terminal that goes away sends SIGHUP to its own session only; elsewhere Textual would spin on its end for ever.
+        # A terminal that goes away sends SIGHUP to its own session only; elsewhere Textual would spin on for ever.
         while not select.select([self._read], [], [], LOOK_SECONDS)[0] and not self._terminal.gone:
             pass
         if self._gone.is_set():
             return
         self.leaving = True
-        end = time.monotonic() + ENGINE_SECONDS
+        end = SystemClock.mono() + ENGINE_SECONDS
         if self._engine is not None:
             self._engine.stop()
         self._app.ask_to_leave()
         if self._engine is not None:
             self._engine.join(ENGINE_SECONDS)
-        patience = min(VIEW_SECONDS, max(0.2, end + 0.2 - time.monotonic()))
+        patience = min(VIEW_SECONDS, max(0.2, end + 0.2 - SystemClock.mono()))
         if not self._gone.wait(patience):
             self._out(self.code())
 

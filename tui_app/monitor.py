@@ -131,9 +131,7 @@ class Monitor:
         if view is None:
             return []
         wanted = self.wanted
-        found = [
-            each for each in view.snapshot.sources if matches(wanted, each.name, each.state, each.reason, each.type)
-        ]
+        found = [each for each in view.snapshot.sources if matches(wanted, each.name, each.state, each.reason)]
         return sort_sources(found, self.order)
 
     def chosen(self) -> SourceView | None:
@@ -171,23 +169,25 @@ class Monitor:
         """The lines of a block of the screen."""
         if width <= 0 or height <= 0:
             return []
-        live = self.live()
         match block:
             case "head":
-                return [header_line(live, self.standing(), width)]
+                return [header_line(self.live(), self.standing(), width)]
             case "foot":
                 return [self._foot(width)]
             case "mark":
                 return [line((" Filter ", "key"))]
             case "card":
-                return small_lines(live, self.standing(), width, height, self.leave)
+                return small_lines(self.live(), self.standing(), width, height, self.leave)
             case "full" if zoomed == "help":
                 return help_lines(tuple(help_rows()), width, height)
-            case "events":
-                events = self._frozen[2] if self._frozen else self._events
-                view = self.shown()
-                return event_lines(tuple(events), width, height, view.note if view else "")
+        return self._pane(block, width, height)
+
+    def _pane(self, block: str, width: int, height: int) -> list[Line]:
+        """The lines of a block that freezing holds."""
         view = self.shown()
+        if block == "events":
+            events = self._frozen[2] if self._frozen else tuple(self._events)
+            return event_lines(events, width, height, view.note if view else "")
         if view is None:
             return self._waiting(block, width)
         match block:
@@ -197,8 +197,7 @@ class Monitor:
                 return feed_lines(view, width, height, self.wanted)
             case "full":
                 return detail_lines(view, self.chosen(), width)
-            case _:
-                return _PANES[block](view, width, height)
+        return _PANES[block](view, width, height)
 
     def _waiting(self, block: str, width: int) -> list[Line]:
         """Before the first snapshot: the places are there, and nothing in them."""

@@ -15,7 +15,7 @@ from engine.errors import DriftError, ReadError, RefusedError
 from engine.signals import MAX_TIME, Bad, Record
 from engine.text import plain
 
-__all__ = ["Page", "Source", "bad", "date_of", "elapsed_of", "epoch_seconds", "get_json", "where_of"]
+__all__ = ["Page", "Source", "date_of", "elapsed_of", "epoch_seconds", "get_json", "where_of"]
 
 _REDIRECT = range(300, 400)
 _TOO_MANY = 429
@@ -84,15 +84,6 @@ async def get_json(
 def where_of(url: httpx.URL) -> str:
     """A URL for people: without its user, password and query, which may hold secrets."""
     return plain(f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}{url.path}")
-
-
-def bad(reason: str, item: Any) -> Bad:
-    """Quarantine `item`. Its raw form is what can be kept of it as ASCII."""
-    try:
-        raw = json.dumps(item, ensure_ascii=True)
-    except (ValueError, RecursionError):
-        raw = f"{type(item).__name__} that cannot be written as JSON"
-    return Bad(plain(reason, 300), raw[:4096])
 
 
 def epoch_seconds(value: Any) -> float:

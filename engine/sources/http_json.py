@@ -10,8 +10,8 @@ from jmespath.exceptions import JMESPathError
 
 from engine.config import HttpJsonSource
 from engine.errors import DriftError
-from engine.signals import Bad, Part, Record, to_json
-from engine.sources.base import Page, bad, date_of, elapsed_of, epoch_seconds, get_json, where_of
+from engine.signals import Bad, Part, Record
+from engine.sources.base import Page, date_of, elapsed_of, epoch_seconds, get_json, where_of
 from engine.text import plain
 
 __all__ = ["HttpJson"]
@@ -58,13 +58,13 @@ class HttpJson:
             for path, expression in self._id:
                 value = expression.search(item)
                 if not isinstance(value, str | int):
-                    return bad(f"id `{path}` finds {type(value).__name__}, not text or a whole number", item)
+                    return Bad.of(f"id `{path}` finds {type(value).__name__}, not text or a whole number", item)
                 identity.append(value)
             time = None
             if self._time is not None:
                 time = epoch_seconds(self._time.search(item))
-            return Record(tuple(identity), time, to_json(item))
+            return Record(tuple(identity), time, item)
         except JMESPathError as error:
-            return bad(f"a path cannot be read: {error}", item)
+            return Bad.of(f"a path cannot be read: {error}", item)
         except (ValueError, RecursionError) as error:
-            return bad(str(error), item)
+            return Bad.of(str(error), item)

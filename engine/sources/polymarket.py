@@ -1,4 +1,4 @@
-"""Trades of the Polymarket Data API v2 (`GET /v2/trades`, docs.polymarket.com/api-reference; cursor walk, newest first).
+"""Trades of the Polymarket Data API v2: `GET /v2/trades`, docs.polymarket.com/api-reference; a walk, newest first.
 
 No row has an id, and two identical rows can be two real fills: rows are told apart by transaction, wallet, token, side,
 size in millionths and the count of equal rows. Titles, names and pictures change, and are no part of identity.
@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.config import PolymarketTradesSource
 from engine.errors import DriftError
-from engine.signals import Bad, Record, to_json
-from engine.sources.base import Page, bad, date_of, elapsed_of, epoch_seconds, get_json, where_of
+from engine.signals import Bad, Record
+from engine.sources.base import Page, date_of, elapsed_of, epoch_seconds, get_json, where_of
 
 __all__ = ["NAMESPACE", "PolymarketTrades"]
 
@@ -97,16 +97,15 @@ def _decode(item: Any, wallet: str) -> Record | Bad:
     try:
         row = _Row.model_validate(item)
         time = epoch_seconds(row.timestamp)
-        payload = to_json(item)
     except ValidationError as error:
-        return bad(_first(error), item)
+        return Bad.of(_first(error), item)
     except (ValueError, RecursionError) as error:
-        return bad(str(error), item)
+        return Bad.of(str(error), item)
     owner = row.proxy_wallet.lower()
     if wallet not in (_FEED, owner):
-        return bad("it is of another wallet than was asked for", item)
+        return Bad.of("it is of another wallet than was asked for", item)
     identity = (NAMESPACE, row.transaction_hash.lower(), owner, row.token_id, row.side, round(row.size * 1e6))
-    return Record(identity, time, payload, counted=True)
+    return Record(identity, time, item, counted=True)
 
 
 def _first(error: ValidationError) -> str:

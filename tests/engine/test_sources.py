@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from engine.config import SourceConfig
 from engine.errors import DriftError, ReadError, RefusedError
-from engine.signals import digest, name_all
-from engine.sources.base import Page, Source, bad, epoch_seconds
+from engine.signals import Bad, digest, name_all
+from engine.sources.base import Page, Source, epoch_seconds
 from engine.sources.http_json import HttpJson
 from engine.sources.polymarket import NAMESPACE, PolymarketTrades
 from tests.support.engines import OTHER, WALLET, items_source, recorded, trade, trades_source
@@ -96,7 +96,7 @@ def test_a_row_becomes_a_record() -> None:
     (record,) = page.records
     assert record.identity == (NAMESPACE, f"0x{7:064x}", WALLET, row["token_id"], "BUY", 10294118)
     assert (record.time, record.counted) == (1_790_620_238.0, True)
-    assert json.loads(record.payload) == row
+    assert record.item == row
     assert (page.next, page.bad, page.date) == (None, [], 1_790_620_240.0)
 
 
@@ -252,7 +252,7 @@ def test_paths_to_records_ids_and_time() -> None:
     (record,) = page.records
     assert record.identity == ("a", "é", 5)
     assert (record.time, record.counted) == (1_790_620_238.5, False)
-    assert record.payload.isascii()
+    assert record.item == item
     assert seen[0].headers["x-key"] == "s3cret"
     assert (source.timed, source.max_pages, source.namespace, page.next, page.date) == (True, 1, "a", None, None)
 
@@ -355,7 +355,7 @@ def test_anything_can_be_quarantined() -> None:
     for _ in range(100_000):
         deep = [deep]
     for item in (deep, float("nan"), "\ud800", {"a": "x" * 10_000}, 10**5000):
-        found = bad("why", item)
+        found = Bad.of("why", item)
         assert found.raw.isascii()
         assert len(found.raw) <= 4096
     while deep:

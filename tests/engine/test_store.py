@@ -37,13 +37,13 @@ class HandClock(SystemClock):
         self.now = 5000.0
         self.walled = 1_790_000_000.0
 
-    def mono(self) -> float:  # type: ignore[override]
+    def mono(self) -> float:
         return self.now
 
     def boot(self) -> float:
         return self.now
 
-    def wall(self) -> float:  # type: ignore[override]
+    def wall(self) -> float:
         return self.walled
 
     def pass_(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ def signal(number: int, *, late: bool = False, seen: float = 1_790_000_000.0) ->
 
 @asynccontextmanager
 async def opened(folder: Path, clock: HandClock, *, inline: bool = True) -> AsyncIterator[Store]:
-    os.makedirs(folder, exist_ok=True)  # noqa: PTH103, ASYNC240 - a moment
+    os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - pathlib would block as much
     store = Store(folder, clock, inline=inline)
     try:
         yield store
@@ -163,7 +163,7 @@ def test_a_key_that_comes_back_is_held_again(tmp_path: Path) -> None:
         clock = HandClock()
         async with opened(tmp_path / "s", clock) as store:
             for read in ({"held": [(b"k", 1.0)]}, {"left": [b"k"]}, {"held": [(b"k", 2.0)]}):
-                await store.commit(ReadCommit("a", **read))  # type: ignore[arg-type]
+                await store.commit(ReadCommit("a", **read))
             found = await restored(store, "a")
             assert found.streams["a"].held == {b"k": 2.0}
             assert found.ageing == []
@@ -298,7 +298,7 @@ def test_folders_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "lock").symlink_to(tmp_path / "elsewhere")
     for path in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "linked", Path("/proc/polltop")):
-        with pytest.raises(StoreError, match="cannot be the state folder: .+; choose one with --state-dir"):
+        with pytest.raises(StoreError, match=r"cannot be the state folder: .+; choose one with --state-dir"):
             StateFolder(path, clock)
     assert not (tmp_path / "elsewhere").exists()
 

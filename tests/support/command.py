@@ -25,7 +25,12 @@ def command(*arguments: object) -> list[str]:
 
 def start(*arguments: object, **popen: Any) -> subprocess.Popen[str]:
     """Start it; stdout and stderr are pipes unless told otherwise."""
-    popen = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "env": environment()} | popen
+    popen = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "stdin": subprocess.DEVNULL,
+        "env": environment(),
+    } | popen
     return subprocess.Popen(command(*arguments), text=True, cwd=REPO, **popen)
 
 

@@ -12,6 +12,7 @@ MEANINGS = (
     ("RUNNING DEGRADED PAUSED", "the engine's state, for all who look"),
     ("LIVE FROZEN STALE", "this view: moving, held by you, out of date"),
     ("held", "identifiers still served by their source"),
+    ("quar", "records set aside: not what their source documents"),
     ("owed", "deliveries not yet taken by a sink"),
 )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -69,14 +70,14 @@ class Lines(Widget):
         self._paint()
 
     def render_line(self, y: int) -> Strip:
-        base = self.get_visual_style().rich_style
+        base = self.rich_style
         if y >= len(self._shown):
             return Strip.blank(self.size.width, base)
         styles = {role: self._style(role) for _, role in self._shown[y]}
         return Strip([Segment(text, styles[role]) for text, role in self._shown[y]], self.size.width)
 
-    def _style(self, role: Role):  # type: ignore[no-untyped-def]  # noqa: ANN202
-        return self.get_visual_style(*((f"lines--{role}",) if role else ())).rich_style
+    def _style(self, role: Role) -> Style:
+        return self.get_component_rich_style(f"lines--{role}") if role else self.rich_style
 
 
 def _width(lines: tuple[Line, ...]) -> int:

@@ -99,7 +99,7 @@ def source_lines(view: View, table: Table, width: int, height: int) -> list[Line
     """The table, its title first; the row under the cursor carries a mark as well as a colour."""
     lines = [_title(view, table, width, height)]
     if not table.total:
-        return [*lines, *_nothing(view, width)][:height]
+        return [*lines, *_nothing(view)][:height]
     columns, widths = _columns(width)
     right = frozenset(index for index, (name, _) in enumerate(columns) if name in _RIGHT)
     lines.append(table_row([(name, "dim") for name, _ in columns], widths, right=right))
@@ -107,7 +107,7 @@ def source_lines(view: View, table: Table, width: int, height: int) -> list[Line
         lines.append(line(" ", ("none match the filter", "dim")))
     for source in table.sources[table.top : table.top + height - 2]:
         row = table_row([_cell(view, source, name) for name, _ in columns], widths, right=right)
-        lines.append((("›", "key"), *row[1:3], *row[3:]) if source.name == table.chosen else row)
+        lines.append((("▸", "key"), *row[1:3], *row[3:]) if source.name == table.chosen else row)
     return lines[:height]
 
 
@@ -123,7 +123,7 @@ def _title(view: View, table: Table, width: int, height: int) -> Line:
     return rule(title, width, note=", ".join(note for note in notes if note) if table.total else view.note)
 
 
-def _nothing(view: View, width: int) -> list[Line]:
+def _nothing(view: View) -> list[Line]:
     return [
         line(" ", "No sources configured."),
         line(" ", (f"Config read: {harmless(view.snapshot.config)}", "dim")),
