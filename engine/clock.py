@@ -19,7 +19,7 @@ class Clock(Protocol):
     """Names this boot of the machine: `boot()` of two readings compare only when their boot ids are equal."""
 
     def mono(self) -> float:
-        """Time that never steps and stops while the machine sleeps: pacing and timeouts, without credit for time away."""
+        """Never steps, and stops while the machine sleeps: pacing and timeouts get no credit for time away."""
         ...
 
     def boot(self) -> float:
@@ -63,6 +63,6 @@ class SystemClock:
 
     async def sleep_until(self, mono: float) -> None:
         # Some loops wake early by their timer's grain (uvloop by up to 1.4 ms): look again after each wake-up.
-        while (left := mono - self.mono()) > 0:
+        while (left := mono - self.mono()) > 0:  # noqa: ASYNC110 - it is time itself that is waited for
             await anyio.sleep(left)
         await checkpoint()

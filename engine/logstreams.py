@@ -43,7 +43,7 @@ class RotatedFile:
 
     def _open(self) -> TextIO:
         fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        return open(fd, "a", encoding="utf-8")
+        return os.fdopen(fd, "a", encoding="utf-8")
 
 
 class Unstalled:

@@ -310,7 +310,7 @@ class Pacer:
         if opened:
             refused = max(limit.attempt for limit in opened)
             names = ", ".join(limit.name for limit in opened)
-            self.last_cooldown = f"{names}: open again after {refused} refused"
+            self.last_cooldown = f"open again after {refused} refused in a row: {names}"
             self._say("info", self.last_cooldown)
             for limit in opened:
                 limit.probe_due, limit.attempt, limit.bans = False, 0, 0
@@ -341,7 +341,7 @@ class Pacer:
         wait = max(limit.cool_until for limit, _ in cooled) - boot
         if fresh:
             names = ", ".join(limit.name for limit in fresh)
-            self._say("warning", f"{names}: {cause}; nothing is sent for {wait:.1f} s (refused {attempt + 1} in a row)")
+            self._say("warning", f"{cause}: waits {wait:.1f} s (refused {attempt + 1} in a row): {names}")
         return wait
 
     def _limits(self) -> list[Limit]:

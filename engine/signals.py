@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
+from engine.text import plain
+
 __all__ = ["Bad", "Named", "Part", "Record", "Signal", "digest", "name_all", "rfc3339", "to_json"]
 
 Part = str | int | bool
@@ -53,8 +55,8 @@ class Bad:
         try:
             raw = json.dumps(item, ensure_ascii=True)
         except (ValueError, RecursionError):
-            raw = ascii(item)
-        return cls(reason, raw[:RAW_CHARACTERS])
+            raw = f"{type(item).__name__} that cannot be written as JSON"
+        return cls(plain(reason, 300), raw[:RAW_CHARACTERS])
 
 
 class Named:

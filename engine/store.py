@@ -331,7 +331,7 @@ class Store:
                 ageing.append((key, boot))
         rows = self._db.execute("SELECT key, left_wall, left_boot, boot_id FROM keys WHERE left_wall IS NOT NULL")
         for key, left_wall, left_boot, left_boot_id in rows:
-            # Within one boot the boot clock is exact; across boots there is only the wall clock, which may have stepped.
+            # Within one boot the boot clock is exact; across boots there is only wall time, which may have stepped.
             age = boot - left_boot if left_boot_id == boot_id else wall - left_wall
             if age < window_seconds:
                 ageing.append((key, boot - max(age, 0.0)))

@@ -162,7 +162,7 @@ class Engine:
                 await self._stop.wait()
 
     def stop(self) -> None:
-        """Begin to stop: no new read, those under way finished or dropped whole, deliveries drained while time allows."""
+        """Begin to stop: no new read, those under way finished or dropped, deliveries drained while time allows."""
         self._stop.set()
 
     # The verbs: explicit, each names its actor, says what it did, and becomes an event.
@@ -466,7 +466,10 @@ def _summary(signal: Signal) -> str:
         payload = None
     if isinstance(payload, dict) and {"side", "size", "price"} <= payload.keys():
         what = payload.get("title") or payload.get("slug") or payload.get("token_id") or ""
-        return plain(
-            f"{payload['side']} {payload['size']} @ {payload['price']} {payload.get('outcome') or ''} {what}", 200
-        )
+        numbers = f"{_short(payload['size'])} @ {_short(payload['price'])}"
+        return plain(f"{payload['side']} {numbers} {payload.get('outcome') or ''} {what}", 200)
     return plain(" ".join(str(part) for part in json.loads(signal.key)[1:-1]), 200)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)

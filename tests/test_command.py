@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -216,7 +217,7 @@ def test_a_reader_that_stalls_stops_neither_polling_nor_the_end(folder: Path) ->
     reader, writer = os.pipe()
     # A pipe that is full from the start: not one line can be delivered.
     os.set_blocking(writer, False)
-    with pytest.raises(BlockingIOError):
+    with suppress(BlockingIOError):
         while True:
             os.write(writer, b"\n" * 4096)
     os.set_blocking(writer, True)
@@ -245,7 +246,7 @@ def test_a_reader_that_stalls_stops_neither_polling_nor_the_end(folder: Path) ->
 def test_a_log_that_nobody_reads_stops_neither_polling_nor_the_end(folder: Path) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    with pytest.raises(BlockingIOError):
+    with suppress(BlockingIOError):
         while True:
             os.write(writer, b"\n" * 4096)
     os.set_blocking(writer, True)

@@ -154,6 +154,10 @@ def paths(seen: Seen) -> set[str]:
     return {f"{request.url.host}{request.url.path}" for request in seen.requests}
 
 
+def user(seen: Seen) -> str:
+    return str(seen.requests[0].url.params.get("user"))
+
+
 def longest(seen: Seen) -> float:
     return max(later - earlier for earlier, later in zip(seen.sent, seen.sent[1:], strict=False))
 
@@ -162,6 +166,7 @@ def shortest(seen: Seen) -> float:
     return min(later - earlier for earlier, later in zip(seen.sent, seen.sent[1:], strict=False))
 
 
+LOOK = {"start": "lookback"}
 SLOW = [{"match": "http://api.example/items*", "rate": "2/60s"}]
 LIMIT = {"match": "http://api.example/*", "rate": "600/60s"}
 
@@ -179,24 +184,24 @@ CASES: dict[str, Case] = {
     "Config.backoff": Case({"base_seconds": 1.0}, {"base_seconds": 60.0}, longest, refusals(2)),
     "Config.limits": Case([], SLOW, requests),
     "Config.sources": Case([items_source("a")], [items_source("a"), items_source("b")], requests),
-    "Config.sinks": Case([], [{"type": "jsonl", "path": "out.jsonl"}], lambda seen: seen.files, items(1), base={"start": "lookback"}),
+    "Config.sinks": Case([], [{"type": "jsonl", "path": "out.jsonl"}], lambda seen: seen.files, items(1), base=LOOK),
     "Backoff.base_seconds": Case(1.0, 60.0, longest, refusals(2)),
     "Backoff.cap_seconds": Case(5.0, 600.0, longest, refusals(5), base={"backoff": {"base_seconds": 5.0}}),
     "Backoff.max_tries": Case(1, 6, lambda seen: seen.failures, refusals(3)),
     "LimitConfig.match": Case("http://api.example/items", "http://api.example/other", requests, base={"limits": SLOW}),
     "LimitConfig.rate": Case("600/60s", "2/60s", requests, base={"limits": [LIMIT]}),
     "HttpJsonSource.type": Case("http_json", "polymarket_trades", paths),
-    "HttpJsonSource.name": Case("a", "b", lambda seen: {line["source"] for line in seen.signals}, items(1), base={"start": "lookback"}),
+    "HttpJsonSource.name": Case("a", "b", lambda seen: seen.signals[0]["source"], items(1), base=LOOK),
     "HttpJsonSource.poll_interval_seconds": Case(5.0, 20.0, requests),
     "HttpJsonSource.url": Case("http://api.example/items", "http://api.example/more", paths),
     "HttpJsonSource.headers": Case({}, {"x-key": "k"}, lambda seen: seen.requests[0].headers.get("x-key")),
-    "HttpJsonSource.records": Case("@", "[?id > `1`]", signals, items(1, 2), base={"start": "lookback"}),
-    "HttpJsonSource.id": Case(["id"], ["kind"], signals, items(1, 2), base={"start": "lookback"}),
-    "HttpJsonSource.time": Case(None, "when", lambda seen: seen.signals[0]["event_time"], items(1), base={"start": "lookback"}),
-    "PolymarketTradesSource.wallets": Case([], [WALLET], lambda seen: seen.requests[0].url.params.get("user"), source=trades_source()),
+    "HttpJsonSource.records": Case("@", "[?id > `1`]", signals, items(1, 2), base=LOOK),
+    "HttpJsonSource.id": Case(["id"], ["kind"], signals, items(1, 2), base=LOOK),
+    "HttpJsonSource.time": Case(None, "when", lambda seen: seen.signals[0]["event_time"], items(1), base=LOOK),
+    "PolymarketTradesSource.wallets": Case([], [WALLET], user, source=trades_source()),
     "PolymarketTradesSource.base_url": Case("http://one.example", "http://two.example", paths, source=trades_source()),
     "PolymarketTradesSource.max_pages": Case(3, 20, signals, many_rows(), trades_source()),
-    "JsonlSink.path": Case("one.jsonl", "two.jsonl", lambda seen: seen.files, items(1), base={"start": "lookback"}),
+    "JsonlSink.path": Case("one.jsonl", "two.jsonl", lambda seen: seen.files, items(1), base=LOOK),
 }  # fmt: skip
 
 # The same reader serves both kinds of source.

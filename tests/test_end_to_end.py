@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ RATE = (20, 2.0)
 Fill = tuple[str, str, str, str, float]
 
 
-def fill(row: dict[str, Any]) -> Fill:
+def fill(row: Any) -> Fill:
     return (row["transaction_hash"], row["proxy_wallet"], row["token_id"], row["side"], row["size"])
 
 
@@ -58,7 +59,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def check(demo: Demo, out: list[dict[str, Any]]) -> None:
-    """Every row that appeared after the first read came out exactly once, none that was there before, no limit was broken."""
+    """Every row that appeared after the first read came out once, none from before did, and no limit was broken."""
     ahead = time.time() - time.monotonic()
     first = demo.log.arrivals("/v2/trades")[0] + ahead
     appeared = demo.market.appearances(time.time())
@@ -76,14 +77,14 @@ def check(demo: Demo, out: list[dict[str, Any]]) -> None:
 
 
 def test_every_row_that_appears_comes_out_once(tmp_path: Path) -> None:
-    span = write_tape(tmp_path / "tape.jsonl", trades(1500))
-    with upstream(tmp_path / "tape.jsonl", span / 10) as (demo, url):
+    span = write_tape(tmp_path / "tape.jsonl", trades(1200))
+    with upstream(tmp_path / "tape.jsonl", span / 7) as (demo, url):
         config = write_config(tmp_path, url)
         process = command.start(
             "--config", config, "--state-dir", tmp_path / "state", "--no-ui", "--log-format", "json"
         )
         time_left = demo.market.ends - time.time() + 1.5  # type: ignore[attr-defined]
-        with pytest.raises(command.subprocess.TimeoutExpired):
+        with pytest.raises(subprocess.TimeoutExpired):
             process.wait(time_left)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=10)
@@ -96,8 +97,8 @@ def test_every_row_that_appears_comes_out_once(tmp_path: Path) -> None:
         assert summary["requests"] == len(demo.log.requests())
         assert summary["records"] == summary["signals"] + summary["duplicates"] + summary["history"] + seeded(demo)
         assert summary["late"] == summary["quarantined"] == 0
-    EVENT_KEYS = ["id", "source", "key", "event_time", "seen_time", "payload"]
-    assert all(list(line) == EVENT_KEYS for line in map(json.loads, out.splitlines()))
+    fields = ["id", "source", "key", "event_time", "seen_time", "payload"]
+    assert all(list(line) == fields for line in map(json.loads, out.splitlines()))
 
 
 def seeded(demo: Demo) -> int:
@@ -117,22 +118,22 @@ def test_a_killed_engine_loses_and_repeats_nothing(tmp_path: Path, kills: int, d
     rng = random.Random(kills)
     rows = trades(1000 if kills < 50 else 4000)
     span = write_tape(tmp_path / "tape.jsonl", rows)
-    with upstream(tmp_path / "tape.jsonl", span / (12.0 if kills < 50 else 110.0)) as (demo, url):
+    with upstream(tmp_path / "tape.jsonl", span / (9.0 if kills < 50 else 110.0)) as (demo, url):
         config = write_config(tmp_path, url)
         arguments = ("--config", config, "--state-dir", tmp_path / "state", "--no-ui")
 
         def begin() -> Any:
-            return command.start(*arguments, stdout=command.subprocess.DEVNULL, stderr=command.subprocess.DEVNULL)
+            return command.start(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
         for _ in range(kills):
             process = begin()
-            with pytest.raises(command.subprocess.TimeoutExpired):
-                process.wait(rng.uniform(0.9, 2.2))
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(rng.uniform(0.7, 1.6))
             process.kill()
             process.wait()
             time.sleep(downtime)
         process = begin()
-        with pytest.raises(command.subprocess.TimeoutExpired):
+        with pytest.raises(subprocess.TimeoutExpired):
             process.wait(max(demo.market.ends - time.time(), 1.0) + 2.0)  # type: ignore[attr-defined]
         process.send_signal(signal.SIGTERM)
         assert process.wait(5) == 0

@@ -12,6 +12,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ class Terminal:
         self.process = subprocess.Popen(
             command.command(*arguments),
             stdin=side, stdout=side, stderr=side, cwd=command.REPO, env=command.environment(), start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) if controlling else None,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) if controlling else None,  # noqa: PLW1509
         )  # fmt: skip
         os.close(side)
         self.output = b""
@@ -142,7 +143,7 @@ def test_a_pty_that_nobody_reads_does_not_delay_the_engine(terminal: Terminal, u
     ended = time.monotonic()
     arrivals = [at for at in upstream[0].log.arrivals("/v2/trades") if began < at < ended]
     assert len(arrivals) > 25
-    gaps = [later - earlier for earlier, later in zip(arrivals, arrivals[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(arrivals)]
     assert max(gaps) < 1.0, "polled every 0.3 s all the while"
     terminal.process.send_signal(signal.SIGTERM)
     assert terminal.process.wait(4) == 0

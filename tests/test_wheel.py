@@ -8,7 +8,6 @@ import venv
 import zipfile
 from pathlib import Path
 
-
 from tests.support import command
 
 

@@ -153,7 +153,7 @@ def _run(
 def _demo(
     scenario: str, tape: Path | None, speed: float | None, state_dir: Path | None, config: Path | None
 ) -> Iterator[_Plan]:
-    """The embedded upstream, serving; and the plan that polls it. Its state is thrown away unless a folder was named."""
+    """The embedded upstream, serving, and the plan that polls it. Its state is thrown away unless it has a folder."""
     from engine.demo import Demo, serve_in_thread
 
     if config is not None:

@@ -139,7 +139,7 @@ class _Front:
                 note(0)
 
 
-def _answer(request: Request, payload: Any) -> Response:  # noqa: ANN401 - anything that JSON holds
+def _answer(request: Request, payload: Any) -> Response:
     # ASCII: a recording may hold lone surrogates, which UTF-8 cannot carry.
     body = json.dumps(payload, allow_nan=False, separators=(",", ":")).encode("ascii")
     headers = {"vary": "accept-encoding"}

@@ -39,9 +39,8 @@ def test_a_reader_that_stalls_holds_nobody_up_and_loses_only_what_is_too_much() 
 
 def test_the_end_waits_for_the_last_lines() -> None:
     reader, writer = os.pipe()
-    with open(writer, "w", encoding="utf-8") as pipe:
-        with Unstalled(pipe) as stream:
-            for number in range(10):
-                stream.write(f"{number}\n")
+    with open(writer, "w", encoding="utf-8") as pipe, Unstalled(pipe) as stream:
+        for number in range(10):
+            stream.write(f"{number}\n")
     with open(reader, encoding="utf-8") as end:
         assert end.read().splitlines() == [str(number) for number in range(10)]

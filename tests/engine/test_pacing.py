@@ -638,7 +638,7 @@ def test_what_is_said_is_what_is_waited() -> None:
         wait = await refuse(pacer, A, hint=12.0)
         refused = pacer.clock.mono()
         assert told == [
-            ("warning", f"https://a.example/*: 429; nothing is sent for {wait:.1f} s (refused 1 in a row)"),
+            ("warning", f"429: waits {wait:.1f} s (refused 1 in a row): https://a.example/*"),
         ]
         (view,) = pacer.views()[1]
         assert view.wait == pytest.approx(wait)

@@ -17,7 +17,8 @@ from engine.signals import Bad, digest, name_all
 from engine.sources.base import Page, Source, epoch_seconds
 from engine.sources.http_json import HttpJson
 from engine.sources.polymarket import NAMESPACE, PolymarketTrades
-from tests.support.engines import OTHER, WALLET, items_source, recorded, trade, trades_source
+from tests.support.engines import OTHER, WALLET, items_source, trade, trades_source
+from tests.support.tapes import recorded
 
 Answer = httpx.Response | Exception
 

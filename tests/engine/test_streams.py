@@ -12,7 +12,7 @@ LATENESS = 60.0
 
 
 def record(name: str, time: float | None) -> Record:
-    return Record(("ns", name), time, f'"{name}"')
+    return Record(("ns", name), time, name)
 
 
 def state(watermark: float | None = None, *, seeded: bool = True, lateness: float = LATENESS) -> StreamState:

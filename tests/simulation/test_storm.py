@@ -19,7 +19,7 @@ from engine.store import StateFolder, Store
 from engine.supervisor import Engine
 from tests.support.virtual import VirtualClock, run
 
-MINUTES = 4
+MINUTES = 3
 
 
 @dataclass

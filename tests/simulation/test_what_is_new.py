@@ -147,6 +147,35 @@ def test_a_key_without_a_time_is_new_again_once_it_was_gone_for_a_window(tmp_pat
     run(scenario)
 
 
+@pytest.mark.parametrize("reboot", [False, True])
+def test_a_window_runs_on_over_a_restart(tmp_path: Path, reboot: bool) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        config = config_of(items_source(), dedup_window_seconds=60.0)
+        async with world.engine(config):
+            await world.wait(1)
+            world.api.items = items(1)
+            await world.wait(10)
+            world.api.items = []
+            await world.wait(20)
+        if reboot:
+            world.clock.boot_id = "boot-2"
+        async with world.engine(config):
+            await world.wait(20)
+            world.api.items = items(1)
+            await world.wait(10)
+            assert world.acted == [1]
+            world.api.items = []
+            await world.wait(10)
+        await world.wait(60)
+        async with world.engine(config):
+            world.api.items = items(1)
+            await world.wait(10)
+        assert world.acted == [1, 1]
+
+    run(scenario)
+
+
 def test_failed_reads_do_not_let_a_window_run(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(tmp_path)
@@ -514,7 +543,8 @@ def test_a_failing_source_stops_no_other_and_recovers(tmp_path: Path) -> None:
             times = [at for at, url in world.api.log if url.path == "/bad"]
             gaps = [later - earlier for earlier, later in pairwise(times)]
             # The beat while the draw is below it, then full jitter up to the cap.
-            assert gaps[0] == pytest.approx(1.0, abs=0.01)
+            # (The default rate, shared with the other source, may set back the very first poll.)
+            assert gaps[0] == pytest.approx(1.0, abs=0.15)
             assert max(gaps) > 8.0
             assert all(gap <= 21.0 for gap in gaps)
             assert len({round(gap, 3) for gap in gaps[5:]}) > len(gaps[5:]) // 2

@@ -23,15 +23,17 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "tui_app", *map(str, arguments)]
 
 
-def start(*arguments: object, **popen: Any) -> subprocess.Popen[str]:
-    """Start it; stdout and stderr are pipes unless told otherwise."""
-    popen = {
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.PIPE,
-        "stdin": subprocess.DEVNULL,
-        "env": environment(),
-    } | popen
-    return subprocess.Popen(command(*arguments), text=True, cwd=REPO, **popen)
+def start(
+    *arguments: object,
+    stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
+    stdin: int = subprocess.DEVNULL,
+    env: dict[str, str] | None = None,
+) -> subprocess.Popen[str]:
+    """Start it."""
+    return subprocess.Popen(
+        command(*arguments), stdin=stdin, stdout=stdout, stderr=stderr, env=env or environment(), text=True, cwd=REPO
+    )
 
 
 def run(*arguments: object, timeout: float = 30.0, **popen: Any) -> subprocess.CompletedProcess[str]:

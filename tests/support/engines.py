@@ -24,13 +24,6 @@ from tests.support.virtual import WALL, VirtualClock
 
 WALLET = "0x" + "ab" * 20
 OTHER = "0x" + "cd" * 20
-DATA = Path(__file__).parents[3] / "shared" / "data"
-
-
-def recorded(name: str) -> Path | None:
-    """A file of recorded answers, or None where the folder is absent: a test then checks less, and is not skipped."""
-    path = DATA / name
-    return path if path.exists() else None
 
 
 class ListSink:

@@ -11,13 +11,13 @@ RECORDED = Path(__file__).parents[3] / "shared" / "data"
 
 
 def recorded(name: str) -> Path | None:
-    """A recorded file, where it is present."""
+    """A recorded file, or None where the folder is absent: a test then checks less, or makes up its own."""
     path = RECORDED / name
     return path if path.exists() else None
 
 
 def trades(count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Rows of `/v2/trades`, oldest first: bursts and lulls, several fills of one transaction, equal rows that are two."""
+    """Rows of `/v2/trades`, oldest first: bursts and lulls, fills of one transaction, equal rows that are two."""
     path = recorded("midterms_2022_part1.v2.jsonl")
     if path is not None:
         with path.open(encoding="utf-8") as lines:

@@ -36,7 +36,7 @@ class VirtualClock:
         return self._wall + self.boot() - 1000.0 + self._step
 
     async def sleep_until(self, mono: float) -> None:
-        while (left := mono - self.mono()) > 0:
+        while (left := mono - self.mono()) > 0:  # noqa: ASYNC110 - as the real one does
             await anyio.sleep(left)
         await anyio.lowlevel.checkpoint()
 

@@ -64,7 +64,7 @@ def client_of(app: ASGIApp) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://demo")
 
 
-async def walk(client: httpx.AsyncClient, **params: Any) -> list[list[dict[str, Any]]]:  # noqa: ANN401
+async def walk(client: httpx.AsyncClient, **params: Any) -> list[list[dict[str, Any]]]:
     """All pages of one walk."""
     pages = []
     while True:
@@ -82,7 +82,7 @@ def fills(rows: Iterable[Mapping[str, Any]]) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row[field] for field in fixed) for row in rows)
 
 
-def tape_row(timestamp: int, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+def tape_row(timestamp: int, **fields: Any) -> dict[str, Any]:
     row = {
         "proxy_wallet": "0x" + "a" * 40,
         "side": "BUY",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Probe = Callable[[Demo, httpx.AsyncClient], Awaitable[None]]
 
 
-def visit(probe: Probe, scenario: str = "calm", **options: Any) -> Demo:  # noqa: ANN401
+def visit(probe: Probe, scenario: str = "calm", **options: Any) -> Demo:
     demos = []
 
     async def main() -> None:

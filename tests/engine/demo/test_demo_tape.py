@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def tape(rows: list[dict[str, Any]], **options: Any) -> Tape:  # noqa: ANN401
+def tape(rows: list[dict[str, Any]], **options: Any) -> Tape:
     return Tape(rows, DAY_ZERO, random.Random(1), **options)
 
 
