@@ -10,7 +10,7 @@ run: $(VENV)/.installed
 	$(BIN)/polltop --demo
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -m "not soak"
+	$(BIN)/python -m pytest -m "not soak" -n 4
 
 soak: $(VENV)/.installed
 	$(BIN)/python -m pytest -m soak --timeout 3600
