@@ -260,11 +260,18 @@ class Poller:
     async def _take(self, stream: Stream, read: _Read) -> None:
         """Claim what is new, record it, and let the window go on from there."""
         config, state, counts = self._config, stream.state, stream.counts
-        found = sort_out(state, read.records, lateness=config.lateness_seconds, served_at=read.served_at, act=self._act)
+        found = sort_out(
+            state,
+            read.records,
+            lateness=config.lateness_seconds,
+            served_at=read.served_at,
+            act=self._act,
+            timed=self.source.timed,
+        )
         self._check_capacity(state, len(found.candidates))
         bad = read.bad + found.future
         pending = found.candidates
-        counts.duplicates += found.repeats
+        counts.duplicates += found.repeats + len(found.seeded)
         unknown = 0
         while True:
             claim = self._window.claim([item.digest for item in pending])
@@ -283,7 +290,7 @@ class Poller:
                 if not waiting:
                     commit.left = found.left(state, self._shared_floor(state), self._window.seen)
                     commit.bad = bad
-                    commit.state = (found.watermark, found.floor, read.served_at)
+                    commit.progress = found.progress
                 with anyio.CancelScope(shield=True):
                     # From the first byte written to the last mark in memory nothing may come between.
                     first, unknown = await self._store.commit(commit)
@@ -317,9 +324,8 @@ class Poller:
         self._window.let_go(commit.left)
         for key in commit.left:
             state.held.pop(key, None)
-        if commit.state is not None:
-            state.watermark, state.floor, state.read_at = commit.state
-            state.seeded = True
+        if commit.progress is not None:
+            state.advance(commit.progress)
 
     def _shared_floor(self, state: StreamState) -> float:
         others = (other for other in self._everyone.values() if other is not state)

@@ -23,7 +23,7 @@ from anyio import to_thread
 from engine.clock import Clock
 from engine.errors import StateHeldError, StoreError
 from engine.signals import Bad, Signal, digest, rfc3339
-from engine.streams import StreamState
+from engine.streams import Progress, StreamState
 from engine.text import plain
 
 __all__ = ["Owed", "ReadCommit", "Restored", "StateFolder", "Store"]
@@ -61,11 +61,11 @@ CREATE TABLE keys (                 -- the window: held while `left` is null, ag
 ) WITHOUT ROWID;
 CREATE INDEX keys_left ON keys (left_wall) WHERE left_wall IS NOT NULL;
 CREATE TABLE streams (
-    name TEXT PRIMARY KEY,
-    seeded INTEGER NOT NULL,
+    name TEXT PRIMARY KEY,          -- whose first read is done
     watermark REAL,
     floor REAL NOT NULL,            -- -Inf where nothing is history
-    read_at REAL
+    seeded_to REAL NOT NULL,
+    read_at REAL NOT NULL
 );
 CREATE TABLE quarantine (
     digest BLOB PRIMARY KEY,
@@ -161,8 +161,8 @@ class ReadCommit:
     held: list[tuple[bytes, float | None]] = field(default_factory=list)
     left: list[bytes] = field(default_factory=list)
     bad: list[Bad] = field(default_factory=list)
-    state: tuple[float | None, float, float] | None = None
-    """Watermark, floor and read time, when this completes the read."""
+    progress: Progress | None = None
+    """Where the stream stands, when this completes the read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,12 +315,12 @@ class Store:
 
     def _restore(self, streams: dict[str, StreamState], window_seconds: float) -> Restored:
         wall, boot, boot_id = self._clock.wall(), self._clock.boot(), self._clock.boot_id
-        stored = self._db.execute("SELECT name, seeded, watermark, floor, read_at FROM streams").fetchall()
-        for name, seeded, watermark, floor, read_at in stored:
+        stored = self._db.execute("SELECT name, watermark, floor, seeded_to, read_at FROM streams").fetchall()
+        for name, *values in stored:
+            progress = Progress(*values)
             if name in streams:
-                state = streams[name]
-                state.seeded, state.watermark, state.floor, state.read_at = bool(seeded), watermark, floor, read_at
-            elif read_at is not None and read_at < wall - RETENTION_SECONDS:
+                streams[name].advance(progress)
+            elif progress.read_at < wall - RETENTION_SECONDS:
                 self._db.execute("DELETE FROM keys WHERE stream = ?", (name,))
                 self._db.execute("DELETE FROM streams WHERE name = ?", (name,))
         ageing: list[tuple[bytes, float]] = []
@@ -378,8 +378,8 @@ class Store:
                 "INSERT OR IGNORE INTO quarantine VALUES (?,?,?,?,?)", (name, read.stream, wall, item.reason, item.raw)
             )
             unknown += cursor.rowcount
-        if read.state is not None:
-            self._db.execute("INSERT OR REPLACE INTO streams VALUES (?, 1, ?, ?, ?)", (read.stream, *read.state))
+        if read.progress is not None:
+            self._db.execute("INSERT OR REPLACE INTO streams VALUES (?,?,?,?,?)", (read.stream, *read.progress))
         return first, unknown
 
     def _owed(self, sink: str, most: int) -> list[Owed]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from engine.signals import Bad, Named, Record, name_all
 
-__all__ = ["FUTURE_SECONDS", "Sorted", "StreamState", "shared_floor", "sort_out"]
+__all__ = ["FUTURE_SECONDS", "Progress", "Sorted", "StreamState", "shared_floor", "sort_out"]
 
 FUTURE_SECONDS = 5.0
 """A record stamped this much after the answer's own `Date` is quarantined: as a watermark it would hide all others."""
@@ -33,6 +34,8 @@ class StreamState:
     floor: float = -math.inf
     """Records before this are history. Stored, and never moved back: what is before it has been forgotten, and a config
     with a longer lateness must not make it new again."""
+    seeded_to: float = -math.inf
+    """Newest record time of the first read, if that was remembered without acting."""
     read_at: float | None = None
     """Server time of the last good read: nothing older than this minus the lateness is unseen by this stream."""
     held: dict[bytes, float | None] = field(default_factory=dict)
@@ -40,21 +43,35 @@ class StreamState:
     page: int = 0
     """Records that its last read served, where they have no time."""
 
+    def advance(self, progress: Progress) -> None:
+        """A read has been committed."""
+        self.watermark, self.floor, self.seeded_to, self.read_at = progress
+        self.seeded = True
+
+
+class Progress(NamedTuple):
+    """What a committed read leaves of a stream's state; see there."""
+
+    watermark: float | None
+    floor: float
+    seeded_to: float
+    read_at: float
+
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
     """A read, sorted out against its stream's state. Nothing is changed yet."""
 
     candidates: list[Named]
-    """Neither history nor bad; oldest first; each key once."""
+    """Neither history nor bad nor seeded; oldest first; each key once."""
+    seeded: list[bytes]
+    """Keys served again that the first read remembered."""
     repeats: int
     """Further records of the read with a key of the candidates."""
     history: int
     future: list[Bad]
-    watermark: float | None
-    """The stream's watermark once this read is committed."""
-    floor: float
-    """And its floor."""
+    progress: Progress
+    """The stream's state once this read is committed."""
     seeds: bool
     """The first read of a stream that is to remember without acting."""
 
@@ -66,8 +83,8 @@ class Sorted:
             shared: `shared_floor` of its namespace.
             known: Whether the window still has a key; a full one pushes out even what is held.
         """
-        served = {named.digest for named in self.candidates}
-        floor = min(self.floor, shared)
+        served = {named.digest for named in self.candidates}.union(self.seeded)
+        floor = min(self.progress.floor, shared)
         return [
             key
             for key, time in state.held.items()
@@ -75,8 +92,13 @@ class Sorted:
         ]
 
 
-def sort_out(state: StreamState, records: Sequence[Record], *, lateness: float, served_at: float, act: bool) -> Sorted:
+def sort_out(
+    state: StreamState, records: Sequence[Record], *, lateness: float, served_at: float, act: bool, timed: bool = True
+) -> Sorted:
     """Tell history, impossible times and candidates apart, in one read of `state`.
+
+    What a first read remembers without acting, it remembers for its own stream only (under a key of that stream's):
+    another stream of the namespace, followed for longer, may not have met the record yet, and has to act.
 
     Args:
         state: The stream as the last committed read left it.
@@ -84,6 +106,7 @@ def sort_out(state: StreamState, records: Sequence[Record], *, lateness: float, 
         lateness: How late a record may show up behind its neighbours, seconds.
         served_at: The answer's `Date`, else our wall clock.
         act: Whether a first read is acted on (`start: lookback`).
+        timed: Whether the source's records have a time of their own.
     """
     seeds = not state.seeded and not act
     named = name_all(records)
@@ -95,23 +118,40 @@ def sort_out(state: StreamState, records: Sequence[Record], *, lateness: float, 
     newest = max(times, default=None)
     watermark = newest if state.watermark is None else max(state.watermark, newest or state.watermark)
     next_floor = state.floor if watermark is None else max(state.floor, watermark - lateness)
+    if seeds and timed and newest is None:
+        # Nothing to remember: what was there before, and was only not served this once, is history all the same.
+        next_floor = served_at - lateness
     floor = next_floor if seeds else state.floor
     current = [item for item in named if item.record.time is None or item.record.time >= floor]
     once = {item.digest: item for item in current}
     candidates = list(once.values())
+    repeats = len(current) - len(candidates)
+    seeded: list[bytes] = []
+    if seeds and timed:
+        candidates = [_own(state, item) for item in candidates]
+    elif state.floor <= state.seeded_to:
+        own = [(item, _own(state, item).digest) for item in candidates]
+        seeded = [key for _, key in own if key in state.held]
+        candidates = [item for item, key in own if key not in state.held]
     if times:
         # Newest first is how timed APIs serve; ties keep the order in which they happened.
         candidates.reverse()
         candidates.sort(key=lambda item: item.record.time or 0.0)
     return Sorted(
         candidates=candidates,
-        repeats=len(current) - len(candidates),
+        seeded=seeded,
+        repeats=repeats,
         history=len(named) - len(current),
         future=[Bad.of("its time is in the future", item.record.item) for item in future],
-        watermark=watermark,
-        floor=next_floor,
+        progress=Progress(
+            watermark, next_floor, newest if seeds and newest is not None else state.seeded_to, served_at
+        ),
         seeds=seeds,
     )
+
+
+def _own(state: StreamState, item: Named) -> Named:
+    return Named(item.record, ("seed", state.name, *item.key))
 
 
 def shared_floor(states: Iterable[StreamState], namespace: str, lateness: float, *, act: bool) -> float:

@@ -166,6 +166,7 @@ def shortest(seen: Seen) -> float:
     return min(later - earlier for earlier, later in zip(seen.sent, seen.sent[1:], strict=False))
 
 
+LATE = {"lateness_seconds": 200.0}
 LOOK = {"start": "lookback"}
 SLOW = [{"match": "http://api.example/items*", "rate": "2/60s"}]
 LIMIT = {"match": "http://api.example/*", "rate": "600/60s"}
@@ -173,7 +174,7 @@ LIMIT = {"match": "http://api.example/*", "rate": "600/60s"}
 CASES: dict[str, Case] = {
     "Config.dedup_window_seconds": Case(5.0, 90.0, signals, comes_and_goes()),
     "Config.lateness_seconds": Case(60.0, 10.0, signals, row_of_age(30), trades_source()),
-    "Config.max_age_seconds": Case(300.0, 50.0, signals, only_row_of_age(100), trades_source()),
+    "Config.max_age_seconds": Case(300.0, 50.0, signals, only_row_of_age(100), trades_source(), LATE),
     "Config.max_entries": Case(5, 6, lambda seen: seen.failures > 0, items(1, 2, 3)),
     "Config.start": Case("now", "lookback", signals, items(1)),
     "Config.min_interval_seconds": Case(

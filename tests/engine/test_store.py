@@ -23,7 +23,7 @@ from engine.clock import SystemClock
 from engine.errors import StateHeldError, StoreError
 from engine.signals import Bad, Signal
 from engine.store import ReadCommit, Restored, StateFolder, Store
-from engine.streams import StreamState
+from engine.streams import Progress, StreamState
 
 W = 90.0
 _COUNTS = "SELECT (SELECT count(*) FROM signals), (SELECT count(*) FROM outbox), count(*) FROM keys"
@@ -80,11 +80,11 @@ def test_a_read_comes_back_whole(tmp_path: Path) -> None:
             read = ReadCommit("a", [signal(1), signal(2, late=True), signal(3)], ("x", "y"))
             read.held = [(b"k1", 1.5), (b"k2", None), (b"k3", 2.5)]
             read.bad = [Bad("why", "raw"), Bad("why", "raw"), Bad("why", "other")]
-            read.state = (2.5, -math.inf, 100.0)
+            read.progress = Progress(2.5, -math.inf, 7.0, 100.0)
             assert await store.commit(read) == (1, 2)
             assert await store.commit(ReadCommit("a", bad=read.bad)) == (0, 0)
             clock.pass_(5)
-            await store.commit(ReadCommit("a", left=[b"k1"], state=(9.0, 8.0, 101.0)))
+            await store.commit(ReadCommit("a", left=[b"k1"], progress=Progress(9.0, 8.0, -math.inf, 101.0)))
             clock.pass_(10)
         async with opened(tmp_path / "s", clock) as store:
             found = await restored(store, "a", "b")
@@ -175,7 +175,9 @@ def test_streams_that_left_the_config(tmp_path: Path) -> None:
     async def scenario() -> None:
         clock = HandClock()
         async with opened(tmp_path / "s", clock) as store:
-            await store.commit(ReadCommit("gone", held=[(b"k", 1.0)], state=(1.0, 0.0, clock.wall())))
+            await store.commit(
+                ReadCommit("gone", held=[(b"k", 1.0)], progress=Progress(1.0, 0.0, -math.inf, clock.wall()))
+            )
             clock.pass_(1000)
             found = await restored(store, "a")
             assert found.ageing == [(b"k", clock.now)]
@@ -373,7 +375,7 @@ def test_a_failing_step_changes_nothing(tmp_path: Path) -> None:
         async with opened(tmp_path, HandClock()) as store:
             store._db.execute("CREATE TRIGGER no BEFORE INSERT ON streams BEGIN SELECT RAISE(ABORT, 'no more'); END")
             read = ReadCommit("a", [signal(1)], ("x",), held=[(b"k", None)], bad=[Bad("why", "raw")])
-            read.state = (1.0, 1.0, 1.0)
+            read.progress = Progress(1.0, 1.0, 1.0, 1.0)
             with pytest.raises(StoreError, match=r"polltop\.sqlite3: no more"):
                 await store.commit(read)
             for table in ("signals", "outbox", "keys", "streams", "quarantine"):
@@ -476,11 +478,12 @@ def test_a_full_disk_fails_whole_and_passes(tmp_path: Path) -> None:
 
 
 _KILL = """
-import os, sys, random, anyio
+import math, os, sys, anyio
 from pathlib import Path
 from engine.clock import SystemClock
 from engine.signals import Signal
 from engine.store import ReadCommit, Store
+from engine.streams import Progress
 
 async def main():
     store = Store(Path(sys.argv[1]), SystemClock())
@@ -488,7 +491,7 @@ async def main():
     for number in range(first, 10_000):
         signal = Signal(f"{number:032x}", "a", "[]", None, 0.0, "{}", False)
         held = [(str(number).encode(), None)]
-        await store.commit(ReadCommit("a", [signal], ("x",), held=held, state=(number, 0.0, 0.0)))
+        await store.commit(ReadCommit("a", [signal], ("x",), held=held, progress=Progress(number, 0.0, -math.inf, 0.0)))
         os.write(1, f"{number}\\n".encode())
 
 anyio.run(main)

@@ -20,8 +20,10 @@ def state(watermark: float | None = None, *, seeded: bool = True, lateness: floa
     return StreamState("s", "ns", seeded=seeded, watermark=watermark, floor=floor, read_at=watermark)
 
 
-def sort(of: StreamState, *records: Record, act: bool = False, lateness: float = LATENESS) -> Sorted:
-    return sort_out(of, records, lateness=lateness, served_at=NOW, act=act)
+def sort(
+    of: StreamState, *records: Record, act: bool = False, lateness: float = LATENESS, timed: bool = True
+) -> Sorted:
+    return sort_out(of, records, lateness=lateness, served_at=NOW, act=act, timed=timed)
 
 
 def names(found: Sorted) -> list[object]:
@@ -33,27 +35,27 @@ def test_history_is_before_the_floor_and_candidates_from_it_on() -> None:
     found = sort(state(1000.0), *served)
     assert names(found) == ["edge", "late", "new"]
     assert found.history == 1
-    assert (found.watermark, found.floor) == (1010.0, 950.0)
+    assert (found.progress.watermark, found.progress.floor) == (1010.0, 950.0)
     assert not found.seeds
 
 
 def test_the_watermark_never_goes_back() -> None:
     found = sort(state(1000.0), record("a", 990.0))
-    assert (found.watermark, found.floor) == (1000.0, 940.0)
+    assert (found.progress.watermark, found.progress.floor) == (1000.0, 940.0)
     found = sort(state(1000.0))
-    assert (found.watermark, found.floor) == (1000.0, 940.0)
+    assert (found.progress.watermark, found.progress.floor) == (1000.0, 940.0)
 
 
 def test_the_floor_never_goes_back_when_the_lateness_grows() -> None:
     found = sort(state(1000.0), record("a", 1001.0), record("acted on long ago", 700.0), lateness=600.0)
     assert names(found) == ["a"]
-    assert found.floor == 940.0
+    assert found.progress.floor == 940.0
 
 
 def test_a_stream_without_a_watermark_has_no_history() -> None:
     found = sort(state(None), record("a", 1.0), record("b", NOW))
     assert names(found) == ["a", "b"]
-    assert (found.watermark, found.floor) == (NOW, NOW - LATENESS)
+    assert (found.progress.watermark, found.progress.floor) == (NOW, NOW - LATENESS)
 
 
 def test_oldest_first_and_ties_as_they_happened() -> None:
@@ -66,15 +68,15 @@ def test_records_without_a_time_keep_their_order_and_move_nothing() -> None:
     found = sort(state(None), record("b", None), record("a", None), record("b", None))
     assert names(found) == ["b", "a"]
     assert found.repeats == 1
-    assert found.watermark is None
-    assert found.floor == -math.inf
+    assert found.progress.watermark is None
+    assert found.progress.floor == -math.inf
 
 
 def test_the_future_is_quarantined_and_no_watermark() -> None:
     limit = NOW + FUTURE_SECONDS
     found = sort(state(1000.0), record("far", limit + 0.1), record("near", limit), record("a", 1001.0))
     assert names(found) == ["a", "near"]
-    assert found.watermark == limit
+    assert found.progress.watermark == limit
     assert [(bad.reason, bad.raw) for bad in found.future] == [("its time is in the future", '"far"')]
 
 
@@ -84,7 +86,7 @@ def test_a_seed_remembers_down_to_newest_minus_lateness() -> None:
     assert found.seeds
     assert names(found) == ["edge", "new"]
     assert found.history == 1
-    assert (found.watermark, found.floor) == (1000.0, 940.0)
+    assert (found.progress.watermark, found.progress.floor) == (1000.0, 940.0)
     looking_back = sort(state(seeded=False), *records, act=True)
     assert not looking_back.seeds
     assert names(looking_back) == ["old", "edge", "new"]
@@ -93,13 +95,13 @@ def test_a_seed_remembers_down_to_newest_minus_lateness() -> None:
 def test_a_first_read_of_nothing_seeds_too() -> None:
     found = sort(state(seeded=False))
     assert found.seeds
-    assert found.watermark is None
+    assert found.progress.watermark is None
 
 
 def test_time_zero_is_a_time() -> None:
     found = sort(state(0.0), record("a", 0.0))
     assert names(found) == ["a"]
-    assert found.watermark == 0.0
+    assert found.progress.watermark == 0.0
 
 
 def test_equal_counted_records_that_straddle_the_future_keep_their_numbers() -> None:

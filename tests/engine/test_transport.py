@@ -388,6 +388,7 @@ async def test_a_bomb_is_refused_within_bounded_memory(status: int, members: int
         (gzip.compress(b"x") + b"rubbish", "not the gzip"),
         (gzip.compress(b"x" * 100)[:-6] + b"\0" * 6, "not the gzip"),
     ],
+    ids=["no trailer", "no end", "no gzip", "rubbish after it", "wrong sum"],
 )
 async def test_bad_gzip_is_an_error(body: bytes, reason: str) -> None:
     async with standing(packed(body)) as (server, client, transport, pacer):
@@ -454,7 +455,8 @@ async def test_cancelled_at_any_moment_nothing_leaks() -> None:
         for _ in range(10):
             with anyio.fail_after(1.0):
                 assert (await client.get(f"{server.url}/good")).content == b"good"
-        assert len(server.seen) <= granted(pacer, server.url) == transport.requests <= 310
+            # One that is cancelled in the step of its grant has spent its slot, and was never sent.
+            assert len(server.seen) <= transport.requests <= granted(pacer, server.url) <= 310
         quiet(pacer, transport)
 
 

@@ -358,6 +358,58 @@ def test_identical_rows_split_over_two_pages(tmp_path: Path) -> None:
 
 # Sources that share a namespace.
 
+
+def test_what_a_new_stream_only_remembers_another_still_acts_on(tmp_path: Path) -> None:
+    """A wallet is added beside the feed while the engine is down: its first read must not swallow what came then."""
+
+    async def scenario() -> None:
+        world = World(tmp_path)
+        world.api.add(trade(1, world.api.now))
+        feed = trades_source("feed")
+        wallet = trades_source("wallet", wallets=[WALLET])
+        async with world.engine(config_of(feed)):
+            await world.wait(12)
+        world.api.add(trade(2, world.api.now))
+        # The wallet reads first: the feed finds its host failing, once.
+        world.api.faults.append(httpx.Response(500))
+        async with world.engine(config_of(feed, wallet), seed=3):
+            await world.wait(30)
+            world.api.add(trade(3, world.api.now))
+            await world.wait(300)
+        async with world.engine(config_of(wallet)):
+            await world.wait(12)
+        assert sorted(world.acted) == [2, 3]
+
+    run(scenario)
+
+
+def test_what_a_first_read_remembers_is_not_acted_on_after_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        world.api.add(*(trade(number, world.api.now - number) for number in range(5)))
+        async with world.engine(config_of(trades_source()), kill=True):
+            await world.wait(2)
+        async with world.engine(config_of(trades_source())):
+            await world.wait(12)
+            world.api.add(trade(9, world.api.now))
+            await world.wait(300)
+        assert world.acted == [9]
+
+    run(scenario)
+
+
+def test_an_empty_first_answer_makes_no_old_record_new(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        async with world.engine(config_of(trades_source())):
+            await world.wait(2)
+            world.api.add(trade(1, world.api.now - 200), trade(2, world.api.now - 50))
+            await world.wait(30)
+        assert world.acted == [2], "one is older than the start by more than the lateness"
+
+    run(scenario)
+
+
 _TWO = (trades_source("feed"), trades_source("whales", wallets=[WALLET]))
 
 
