@@ -120,7 +120,16 @@ def test_a_tape_with_a_broken_line_is_refused_with_that_line(folder: Path) -> No
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--scenario", "hurricane"], ["--tape-speed", "2"], ["--duration", "-1"], ["--log-format", "xml"], ["--nonsense"]],
+    [
+        ["--scenario", "hurricane"],
+        ["--tape-speed", "2"],
+        ["--duration", "-1"],
+        ["--duration", "nan"],
+        ["--duration", "inf"],
+        ["--tape", "x", "--tape-speed", "nan"],
+        ["--log-format", "xml"],
+        ["--nonsense"],
+    ],
 )
 def test_wrong_usage_is_exit_2_without_a_traceback(arguments: list[str]) -> None:
     done = command.run("--no-ui", *arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
@@ -31,6 +32,12 @@ NOT_A_TERMINAL = 74
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
+def _number(value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is not a number")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What to run, once every flag has been read."""
@@ -43,17 +50,19 @@ class _Plan:
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
 def polltop(
     config: Annotated[
-        Path | None, typer.Option(help="Config to use.", show_default="config.yaml in your config folder")
+        Path | None,
+        typer.Option(help="Config to use.", metavar="FILE", show_default="config.yaml in your config folder"),
     ] = None,
     state_dir: Annotated[
-        Path | None, typer.Option(help="Folder for what must survive a restart; one engine at a time.")
+        Path | None, typer.Option(help="Folder for what must survive a restart; one engine at a time.", metavar="DIR")
     ] = None,
     no_ui: Annotated[
         bool,
         typer.Option("--no-ui", help="No screen: signals to stdout, the log to stderr. Chosen by itself in a pipe."),
     ] = False,
     duration: Annotated[
-        float | None, typer.Option(help="Stop cleanly after SECONDS.", metavar="SECONDS", min=0.0)
+        float | None,
+        typer.Option(help="Stop cleanly after SECONDS.", metavar="SECONDS", min=0.0, max=1e9, callback=_number),
     ] = None,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="Form of the log on stderr.")] = "text",
     demo: Annotated[bool, typer.Option("--demo", help="Poll a market API that runs inside, to look around.")] = False,
@@ -66,9 +75,17 @@ def polltop(
     ] = None,
     tape_speed: Annotated[
         float | None,
-        typer.Option(help="Tape seconds per second; without it the tape lasts ten minutes.", metavar="X", min=1e-6),
+        typer.Option(
+            help="Tape seconds per second; without it the tape lasts ten minutes.",
+            metavar="X",
+            min=1e-6,
+            max=1e12,
+            callback=_number,
+        ),
     ] = None,
-    theme: Annotated[str | None, typer.Option(help="Colours of the monitor.", metavar="NAME")] = None,
+    theme: Annotated[
+        str | None, typer.Option(help="Colours: polltop-dark, polltop-light, ansi-16 or your own.", metavar="NAME")
+    ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Poll rate-limited HTTP APIs politely, act on each event once, and watch it live.
