@@ -8,6 +8,7 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import anyio
@@ -282,7 +283,6 @@ class Engine:
         state = self._state
         if self._paused is not None and state == "running":
             state = "pausing" if self._pacer.in_flight else "paused"
-        occupancy = self._window.occupancy()
         return Snapshot(
             seq=self._snapshots,
             engine_id=self._id,
@@ -306,18 +306,7 @@ class Engine:
             last_cooldown=self._pacer.last_cooldown,
             windows=(
                 WindowView(
-                    name="signals",
-                    window_seconds=self._window.window_seconds,
-                    entries=occupancy.entries,
-                    capacity=occupancy.capacity,
-                    held=occupancy.held,
-                    claims=occupancy.claims,
-                    oldest_age=occupancy.oldest_age,
-                    new=occupancy.new,
-                    duplicates=occupancy.duplicates,
-                    expired=occupancy.expired,
-                    evicted_early=occupancy.evicted_early,
-                    forced=occupancy.forced,
+                    name="signals", window_seconds=self._window.window_seconds, **asdict(self._window.occupancy())
                 ),
             ),
             sources=tuple(self._source_view(poller) for poller in self._pollers),
