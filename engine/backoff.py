@@ -21,7 +21,7 @@ MAX_HINT_SECONDS = 86_400.0
 """A longer hint is taken as a day: by then a person has looked."""
 
 LEAST_WAIT_SECONDS = 1.0
-"""Some servers say `Retry-After: 0` while they still refuse (facts: a US gateway counting 10 down to 0)."""
+"""Some servers say `Retry-After: 0` while they still refuse (a gateway was seen to count 10 down to 0)."""
 
 BAN_MEMORY_SECONDS = 600.0
 """A 403 or 418 this soon after the cool-down of a 429, or within it, is a ban and not a matter of rights."""

@@ -19,6 +19,7 @@ from engine.clock import Clock
 
 __all__ = ["BoundedDeduplicator", "Claim", "Occupancy", "Verdict"]
 
+_SWEEP_MOST = 512
 _SWEEP = 8
 """Expired keys dropped for each key of an operation: a million that expire at once must not stall the loop."""
 
@@ -176,8 +177,14 @@ class BoundedDeduplicator:
         self.forced += count
         return count
 
+    def sweep(self) -> bool:
+        """Drop a bounded number of expired keys; whether there may be more. Keeps a quiet window's figures true."""
+        before = self.expired
+        self._sweep(_SWEEP_MOST)
+        return self.expired - before == _SWEEP * _SWEEP_MOST
+
     def occupancy(self) -> Occupancy:
-        self._sweep(1)
+        self.sweep()
         return Occupancy(
             entries=len(self),
             capacity=self.max_entries,

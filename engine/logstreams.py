@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO, cast
 
+from engine import log
+
 __all__ = ["RotatedFile", "Unstalled"]
 
 ROTATED_BYTES = 5 * 2**20
@@ -49,7 +51,7 @@ class RotatedFile:
 class Unstalled:
     """Writes to `stream` from a thread of its own: a reader that stops reading our stderr must not stop the engine.
 
-    When it is `PENDING_LINES` behind, further lines are dropped, and the next one that is taken says how many.
+    When it is `PENDING_LINES` behind, further lines are dropped; a line before the next one taken says how many.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -76,8 +78,9 @@ class Unstalled:
                 self._dropped += 1
                 return len(text)
             if self._dropped:
-                self._pending.append(f'{{"event": "{self._dropped} lines of log were lost: nobody read them"}}\n')
-                self._dropped = 0
+                lost, self._dropped = self._dropped, 0
+                # By way of the log itself, to which this is the stream: a line like any other, before the one at hand.
+                log.get().warning("lines of log were lost: nobody read them", lines=lost)
             self._pending.append(text)
             self._changed.notify()
         return len(text)

@@ -26,6 +26,7 @@ from engine.backoff import BAN_SECONDS, MAX_HINT_SECONDS, Verdict, full_jitter, 
 from engine.clock import Clock
 from engine.config import Backoff, LimitConfig, Rate
 from engine.snapshot import CooldownView, LimitView
+from engine.text import plain
 
 __all__ = ["Grant", "Limit", "Pacer"]
 
@@ -310,7 +311,7 @@ class Pacer:
         if opened:
             refused = max(limit.attempt for limit in opened)
             names = ", ".join(limit.name for limit in opened)
-            self.last_cooldown = f"open again after {refused} refused in a row: {names}"
+            self.last_cooldown = plain(f"open again after {refused} refused in a row: {names}")
             self._say("info", self.last_cooldown)
             for limit in opened:
                 limit.probe_due, limit.attempt, limit.bans = False, 0, 0
@@ -358,9 +359,8 @@ class Pacer:
         cooling = sorted((limit for limit in self._limits() if limit.probe_due), key=lambda limit: limit.cool_until)
         return limits, tuple(
             CooldownView(
-                limit=limit.name,
+                limit=plain(limit.name, 200),
                 attempt=limit.attempt,
-                max_tries=self.backoff.max_tries,
                 since=limit.cool_since,
                 until=limit.cool_until,
                 wait=limit.wait,
@@ -375,7 +375,7 @@ class Pacer:
     def _view(self, limit: Limit, mono: float, boot: float) -> LimitView:
         ready = limit.ready_at(mono, boot)
         return LimitView(
-            name=limit.name,
+            name=plain(limit.name, 200),
             kind=limit.kind,
             requests=limit.rate.requests,
             window_seconds=limit.rate.seconds,

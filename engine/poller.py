@@ -18,9 +18,9 @@ from engine.board import Board
 from engine.clock import Clock
 from engine.config import Config
 from engine.dedup import BoundedDeduplicator, Verdict
-from engine.errors import DriftError, ReadError, RefusedError, StoreError
+from engine.errors import DriftError, ReadError, StoreError
 from engine.gate import Gate
-from engine.signals import Bad, Named, Record, Signal, name_all, to_json
+from engine.signals import Bad, Named, Record, Signal, to_json
 from engine.sources.base import Source
 from engine.store import ReadCommit, Store
 from engine.streams import FUTURE_SECONDS, StreamState, shared_floor, sort_out
@@ -59,8 +59,6 @@ class Stream:
     """Failed reads in a row."""
     error: str = ""
     """Why the last read failed; empty when it did not."""
-    refused: bool = False
-    """The last read failed at a rate limit."""
     changed: float = 0.0
     """Since when it fails, or does not."""
     next_poll: float | None = None
@@ -131,10 +129,12 @@ class Poller:
             for stream in self.streams:
                 tasks.start_soon(self._beat, stream)
 
-    def poll_now(self) -> None:
-        """Let every stream that waits for its beat read at once."""
-        for stream in self.streams:
+    def poll_now(self) -> int:
+        """Let every stream that waits for its beat read at once. Returns how many there were."""
+        waiting = [stream for stream in self.streams if not stream.reading]
+        for stream in waiting:
             stream.wake.set()
+        return len(waiting)
 
     def stop(self) -> None:
         """Begin no further read."""
@@ -197,13 +197,12 @@ class Poller:
             # One line for a change of state, not for each poll that fails alike.
             self._board.say(level, f"{stream.state.name}: {text}", source=self.source.name)
         stream.error = text
-        stream.refused = isinstance(error, RefusedError)
 
     def _succeeded(self, stream: Stream, read: _Read) -> None:
         if stream.attempt:
             self._board.say("info", f"{stream.state.name}: reads again after {stream.attempt} failed")
             stream.changed = self._clock.boot()
-        stream.attempt, stream.error, stream.refused = 0, "", False
+        stream.attempt, stream.error = 0, ""
         stream.counts.reads += 1
         stream.last_ok = self._clock.boot()
         stream.latency = read.elapsed
@@ -240,22 +239,13 @@ class Poller:
             in_order = all(later >= earlier for later, earlier in pairwise(times))
             reached = bool(times) and (min(times) if in_order else max(times)) < floor
             if page.next is None or reached:
-                return _Read(records, bad, served_at, gap=self._lost_sight(stream, page.next, records), elapsed=elapsed)
+                return _Read(records, bad, served_at, gap=False, elapsed=elapsed)
             if page.next in cursors:
                 raise DriftError("the API repeats a page cursor")
             cursors.add(page.next)
             cursor = page.next
         # A first read that is cut short has nothing before it to miss.
         return _Read(records, bad, served_at, gap=state.seeded, elapsed=elapsed)
-
-    def _lost_sight(self, stream: Stream, following: str | None, records: list[Record]) -> bool:
-        """For a source of one page: whether nothing of what it served before is left in it."""
-        held = stream.state.held
-        if self.source.max_pages > 1 or following is not None or not held or not records:
-            return False
-        if any(record.time is not None and record.time < stream.state.floor for record in records):
-            return False
-        return not any(item.digest in held for item in name_all(records))
 
     async def _take(self, stream: Stream, read: _Read) -> None:
         """Claim what is new, record it, and let the window go on from there."""
@@ -268,7 +258,11 @@ class Poller:
             act=self._act,
             timed=self.source.timed,
         )
+        if found.future and len(found.future) == len(read.records):
+            raise DriftError("every record is stamped in the future: a wrong clock, or local times without a zone?")
         self._check_capacity(state, len(found.candidates))
+        # Where there are no pages to walk, what was served before must be in sight still.
+        gap = read.gap or (self.source.max_pages == 1 and bool(read.records) and not found.overlaps(state))
         bad = read.bad + found.future
         pending = found.candidates
         counts.duplicates += found.repeats + len(found.seeded)
@@ -299,6 +293,8 @@ class Poller:
             finally:
                 # Without effect once committed; else the next sighting of each key is new.
                 self._window.release(claim)
+            if found.seeds:
+                counts.history += len(fresh)
             counts.signals += len(signals)
             counts.late += sum(signal.late for signal in signals)
             counts.duplicates += sum(verdict is Verdict.DUPLICATE for verdict in claim.verdicts)
@@ -315,7 +311,7 @@ class Poller:
             pending = waiting
         counts.records += len(read.records) + len(read.bad)
         counts.history += found.history
-        self._report(stream, read, bad, unknown)
+        self._report(stream, gap, bad, unknown)
 
     def _apply(self, state: StreamState, commit: ReadCommit, fresh: set[bytes]) -> None:
         # What was evicted, by force or early, while the transaction ran is not held: its next sighting acts again.
@@ -367,9 +363,9 @@ class Poller:
                 f"records in all: set it to {need} or more, else records would be acted on again and again"
             )
 
-    def _report(self, stream: Stream, read: _Read, bad: list[Bad], unknown: int) -> None:
+    def _report(self, stream: Stream, gap: bool, bad: list[Bad], unknown: int) -> None:  # noqa: FBT001
         name = stream.state.name
-        if read.gap:
+        if gap:
             stream.counts.gaps += 1
             self._board.say(
                 "warning", f"{name}: records may be missing: this read did not reach back to the one before"

@@ -60,7 +60,6 @@ class CooldownView(_Frozen):
     limit: str
     attempt: int
     """Refused rounds in a row, from 1 here: the first refusal shows 1."""
-    max_tries: int
     since: float
     """`Clock.boot` of the refusal."""
     until: float
@@ -97,7 +96,7 @@ class WindowView(_Frozen):
     forced: int
 
 
-SourceState = Literal["starting", "live", "quiet", "backoff", "throttled", "failing", "paused", "stopped"]
+SourceState = Literal["starting", "live", "throttled", "failing", "paused", "stopped"]
 
 
 class SourceView(_Frozen):
@@ -155,7 +154,6 @@ class SignalView(_Frozen):
     source: str
     summary: str
     """A line for people, from the record's own fields."""
-    event_time: float | None
     """The record's own time, seconds since the epoch."""
     seen_time: float
     late: bool
@@ -196,9 +194,9 @@ class Snapshot(_Frozen):
     responses: dict[str, int]
     """Answers by status code; `error` counts those that never came."""
     requests_per_second: tuple[int, ...]
-    """Requests in each of the last 60 whole seconds, oldest first."""
+    """Requests in each of the last 60 seconds, oldest first; the last one is still filling."""
     signals_per_minute: tuple[int, ...]
-    """Signals in each of the last 60 whole minutes, oldest first."""
+    """Signals in each of the last 60 minutes, oldest first; the last one is still filling."""
     in_flight: int
     limits: tuple[LimitView, ...]
     cooldowns: tuple[CooldownView, ...]
@@ -214,8 +212,6 @@ class Snapshot(_Frozen):
     history: int
     late: int
     quarantined: int
-    event_seq: int
-    """Sequence number of the newest event."""
 
 
 class Pull(_Frozen):

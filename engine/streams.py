@@ -75,6 +75,11 @@ class Sorted:
     seeds: bool
     """The first read of a stream that is to remember without acting."""
 
+    def overlaps(self, state: StreamState) -> bool:
+        """Whether the read reaches back to what `state` knows, or there is nothing that it could reach."""
+        known = self.history or self.seeded or any(named.digest in state.held for named in self.candidates)
+        return bool(known) or not state.held
+
     def left(self, state: StreamState, shared: float, known: Callable[[bytes], bool]) -> list[bytes]:
         """Keys that `state` holds and need not hold once this read is committed.
 
@@ -118,10 +123,11 @@ def sort_out(
     newest = max(times, default=None)
     watermark = newest if state.watermark is None else max(state.watermark, newest or state.watermark)
     next_floor = state.floor if watermark is None else max(state.floor, watermark - lateness)
-    if seeds and timed and newest is None:
+    if not state.seeded and timed and newest is None:
         # Nothing to remember: what was there before, and was only not served this once, is history all the same.
         next_floor = served_at - lateness
-    floor = next_floor if seeds else state.floor
+    # The first read goes down to newest minus lateness and no further, however much a page holds.
+    floor = state.floor if state.seeded else next_floor
     current = [item for item in named if item.record.time is None or item.record.time >= floor]
     once = {item.digest: item for item in current}
     candidates = list(once.values())
@@ -129,7 +135,7 @@ def sort_out(
     seeded: list[bytes] = []
     if seeds and timed:
         candidates = [_own(state, item) for item in candidates]
-    elif state.floor <= state.seeded_to:
+    elif timed and state.floor <= state.seeded_to:
         own = [(item, _own(state, item).digest) for item in candidates]
         seeded = [key for _, key in own if key in state.held]
         candidates = [item for item, key in own if key not in state.held]

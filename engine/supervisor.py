@@ -81,7 +81,8 @@ class Engine:
         self._started = clock.boot()
         self._state = "starting"
         self._paused: tuple[str, float] | None = None
-        self._stop = anyio.Event()
+        self.stopping = anyio.Event()
+        """Set by `stop`."""
         self.board = Board(clock)
         self._gate = Gate()
         self._pacer = Pacer(
@@ -124,7 +125,7 @@ class Engine:
             self.board.say("info", f"started: {len(self._sources)} sources, {len(self._states)} streams")
             await self._live()
             self._state = "stopped"
-            self.board.say("info", "stopped", **self.summary())
+            self.board.say("info", "stopped")
 
     async def _live(self) -> None:
         async with anyio.create_task_group() as deliveries:
@@ -134,7 +135,7 @@ class Engine:
                 for poller in self._pollers:
                     pollers.start_soon(poller.run)
                 pollers.start_soon(self._keep_house)
-                await self._stop.wait()
+                await self.stopping.wait()
                 self._state = "stopping"
                 for poller in self._pollers:
                     poller.stop()
@@ -145,9 +146,10 @@ class Engine:
             deliveries.cancel_scope.deadline = anyio.current_time() + (DRAIN_SECONDS if self._gate.is_open else 0.0)
 
     async def _keep_house(self) -> None:
-        while not self._stop.is_set():
+        while not self.stopping.is_set():
             try:
                 more = await self._store.purge(self._config.dedup_window_seconds)
+                more = self._window.sweep() or more
             except StoreError as error:
                 # A full disk, most likely: reads and deliveries say so by themselves, and go on trying.
                 log.get().warning("nothing could be deleted from the ledger", error=str(error))
@@ -160,11 +162,11 @@ class Engine:
                 )
                 self._evicted_early = early
             with anyio.move_on_after(0.0 if more else _HOUSEKEEPING_SECONDS):
-                await self._stop.wait()
+                await self.stopping.wait()
 
     def stop(self) -> None:
         """Begin to stop: no new read, those under way finished or dropped, deliveries drained while time allows."""
-        self._stop.set()
+        self.stopping.set()
 
     # The verbs: explicit, each names its actor, says what it did, and becomes an event.
 
@@ -199,8 +201,10 @@ class Engine:
             return Outcome(ok=False, text=f"no source is called {plain(source, 80)}")
         if self._paused is not None:
             return Outcome(ok=False, text="the engine is paused: resume it first")
-        found[0].poll_now()
-        return self._did("info", f"{source}: polled now by {actor}", len(found[0].streams))
+        woken = found[0].poll_now()
+        if not woken:
+            return Outcome(ok=False, text=f"{source} is being read already")
+        return self._did("info", f"{source}: polled now by {actor}", woken)
 
     async def evict(
         self, scope: EvictScope, actor: str, *, expect: int | None = None, dry_run: bool = False
@@ -294,8 +298,8 @@ class Engine:
             mono=self._clock.mono(),
             boot=self._clock.boot(),
             wall=self._clock.wall(),
-            config=self._origin,
-            state_dir=str(self._store.path.parent),
+            config=plain(self._origin, 200),
+            state_dir=plain(self._store.path.parent, 200),
             requests=self._transport.requests if self._transport else 0,
             responses=dict(self._transport.responses) if self._transport else {},
             requests_per_second=self._transport.per_second.counts() if self._transport else (),
@@ -327,7 +331,6 @@ class Engine:
             history=total.history,
             late=total.late,
             quarantined=total.quarantined,
-            event_seq=self.board.seq,
         )
 
     def _totals(self) -> Counts:
@@ -441,7 +444,6 @@ def _view(seq: int, signal: Signal) -> SignalView:
         id=signal.id,
         source=signal.source,
         summary=_summary(signal),
-        event_time=signal.event_time,
         seen_time=signal.seen_time,
         late=signal.late,
     )

@@ -269,6 +269,34 @@ def test_a_log_that_nobody_reads_stops_neither_polling_nor_the_end(folder: Path)
     os.close(writer)
 
 
+def test_a_terminal_that_nobody_reads_stops_neither_polling_nor_the_end(folder: Path) -> None:
+    """`--no-ui` on a terminal: a chunk that does not fit must not block."""
+    main, side = os.openpty()
+    process = command.start("--demo", "--no-ui", "--log-format", "json", "--state-dir", folder / "state", stdout=side)
+    os.close(side)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(7)
+    process.terminate()
+    _, err = process.communicate(timeout=5)
+    os.close(main)
+    assert process.returncode == 0
+    summary = command.summary(err)
+    assert summary["responses"]["200"] >= 14, "it went on polling"
+    assert summary["signals"] > 10
+
+
+def test_a_log_file_that_cannot_be_is_named(folder: Path) -> None:
+    (folder / "state" / "polltop.log").mkdir(parents=True)
+    main, side = os.openpty()
+    process = command.start("--demo", "--state-dir", folder / "state", stdin=side, stdout=side, stderr=side)
+    os.close(side)
+    assert process.wait(20) == 2
+    said = os.read(main, 65536).decode()
+    os.close(main)
+    assert "polltop.log" in said
+    assert "Traceback" not in said
+
+
 def test_no_monitor_without_a_terminal(folder: Path) -> None:
     """TERM=dumb on a real terminal: refused, with the way out."""
     import pty

@@ -101,6 +101,8 @@ def polltop(
     screen = not no_ui and sys.stdout.isatty()
     if screen:
         _check_terminal()
+    if theme is not None and no_ui:
+        raise ConfigError(["--theme: --no-ui has no colours; give one or the other"])
     if tape_speed is not None and tape is None:
         raise ConfigError(["--tape-speed: it needs --tape FILE"])
     with ExitStack() as stack:
@@ -147,7 +149,12 @@ def _run(
             raise ConfigError([str(error)]) from error
         stack.callback(folder.close)
         if screen:
-            stream = stack.enter_context(RotatedFile(plan.state_dir / "polltop.log"))
+            try:
+                stream = stack.enter_context(RotatedFile(plan.state_dir / "polltop.log"))
+            except OSError as error:
+                raise ConfigError(
+                    [f"{error.filename}: cannot be written: {error.strerror}; see --state-dir"]
+                ) from error
             log.configure(stream, log_format)
         else:
             log.configure(stack.enter_context(Unstalled(sys.stderr)), log_format)

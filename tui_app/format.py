@@ -50,10 +50,8 @@ Line = tuple[Span, ...]
 
 SOURCE_WORDS: Final[dict[str, tuple[str, Role]]] = {
     "failing": ("✖ failing", "bad"),
-    "backoff": ("▲ backoff", "warn"),
     "throttled": ("▲ backoff", "warn"),
     "starting": ("… starting", "dim"),
-    "quiet": ("○ quiet", "info"),
     "live": ("● live", "ok"),
     "paused": ("‖ paused", "warn"),
     "stopped": ("■ stopped", "dim"),

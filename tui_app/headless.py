@@ -47,8 +47,23 @@ def run_headless(make: Callable[[], Engine], seconds: float | None) -> None:
 async def _main(make: Callable[[], Engine], seconds: float | None) -> None:
     engine = make()
     with _signals(engine):
-        await run_for(engine, seconds)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_guard, engine)
+            await run_for(engine, seconds)
+            tasks.cancel_scope.cancel()
     log.get().info("summary", **engine.summary())
+
+
+async def _guard(engine: Engine) -> None:
+    """Whatever stops the engine (a signal, the duration, a reader that has gone): it is out in time."""
+    await engine.stopping.wait()
+    _end_in_time()
+
+
+def _end_in_time() -> None:
+    watchdog = threading.Timer(_PATIENCE_SECONDS, os._exit, (0,))
+    watchdog.daemon = True
+    watchdog.start()
 
 
 @contextmanager
@@ -61,9 +76,7 @@ def _signals(engine: Engine) -> Iterator[None]:
             os._exit(INTERRUPTED_TWICE)
         if not asked.is_set():
             asked.set()
-            watchdog = threading.Timer(_PATIENCE_SECONDS, os._exit, (0,))
-            watchdog.daemon = True
-            watchdog.start()
+            _end_in_time()
         # From a signal handler: the loop may be asleep in the kernel.
         loop.call_soon_threadsafe(engine.stop)
 

@@ -259,7 +259,6 @@ def _nothing() -> Snapshot:
         history=0,
         late=0,
         quarantined=0,
-        event_seq=0,
     )
 
 

@@ -58,13 +58,13 @@ BINDINGS: Final = [
 ]
 
 
-def footer_line(width: int, labels: dict[str, str], hidden: frozenset[str] = frozenset()) -> Line:
+def footer_line(width: int, labels: dict[str, str]) -> Line:
     """As many keys as fit whole, in order; `labels` flips words by id."""
     spans: list[Span] = []
     left = width
     for key in KEYS:
         label = labels.get(key.id, key.label)
-        if not label or key.id in hidden:
+        if not label:
             continue
         need = cells(f"{key.shown} {label}") + bool(spans)
         if need > left:

@@ -86,7 +86,8 @@ def run_app(app: Leavable, engine: Hosted | None = None, *, mouse: bool = True) 
     with watch.on_guard():
         app.run(mouse=mouse)
         if app.return_code == INTERRUPTED:
-            return INTERRUPTED
+            # At once, and no further: the engine's thread may still be at work on what others here would take down.
+            watch.out(INTERRUPTED)
         if engine is not None:
             engine.stop()
             engine.join(ENGINE_SECONDS)
@@ -132,7 +133,7 @@ class _Watch:
 
     def _caught(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGINT and self.leaving:
-            self._out(INTERRUPTED)
+            self.out(INTERRUPTED)
         self._wake()
 
     def _wake(self) -> None:
@@ -155,9 +156,10 @@ class _Watch:
             self._engine.join(ENGINE_SECONDS)
         patience = min(VIEW_SECONDS, max(0.2, end + 0.2 - SystemClock.mono()))
         if not self._gone.wait(patience):
-            self._out(self.code())
+            self.out(self.code())
 
-    def _out(self, code: int) -> None:
+    def out(self, code: int) -> None:
+        """End the process, terminal restored."""
         self._terminal.restore()
         os._exit(code)
 

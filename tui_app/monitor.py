@@ -89,13 +89,8 @@ class Monitor:
         self._events.append(Event(seq=0, time=wall, level=level, text=plain(text)))
 
     def say(self, text: str, role: Role = "info") -> None:
-        """Something for the last row, until it is old or a key is pressed."""
+        """Something for the last row, until it is old."""
         self._message = (self.now() + MESSAGE_SECONDS, plain(text, 300), role)
-
-    def hush(self) -> bool:
-        """Take the message away; whether there was one."""
-        was, self._message = self._message, None
-        return was is not None
 
     # -- what is known -------------------------------------------------------------------------------------------------
 

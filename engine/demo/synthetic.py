@@ -219,7 +219,7 @@ def _zipf(count: int, flatness: int) -> list[float]:
 
 
 def _index_delay(rng: random.Random) -> float:
-    """Block to API: 0.7 to 20 s, median 8, as measured (facts/polymarket.md 1.7)."""
+    """Block to API: 0.7 to 20 s, median 8, as measured on the real API."""
     return min(20.0, max(0.7, rng.lognormvariate(math.log(8.0), 0.42)))
 
 

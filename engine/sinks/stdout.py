@@ -6,6 +6,7 @@ import os
 import select
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 
 import anyio
 from anyio import to_thread
@@ -31,6 +32,10 @@ class Stdout:
         mode = os.fstat(fd).st_mode
         # Nothing else can be waited for: not a file, not /dev/null. Neither has a reader that stalls.
         self._waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
+        if os.isatty(fd):
+            # A terminal that says it is ready may take less than a chunk: through a description of our own it takes
+            # what it can and does not block.
+            self._fd = os.open(os.ttyname(fd), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
     async def recover(self, owed: Sequence[str]) -> int:  # noqa: ARG002 - a pipe remembers nothing
         return 0
@@ -46,7 +51,8 @@ class Stdout:
                 await anyio.wait_writable(self._fd)
                 # Up to a line's end where there is one: a stop while nobody reads leaves whole lines.
                 end = data.rfind(b"\n", 0, _CHUNK) + 1 or _CHUNK
-                data = data[os.write(self._fd, data[:end]) :]
+                with suppress(BlockingIOError):
+                    data = data[os.write(self._fd, data[:end]) :]
         except BrokenPipeError as error:
             raise SinkClosedError from error
 

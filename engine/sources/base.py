@@ -50,7 +50,7 @@ class Source(Protocol):
     streams: tuple[str, ...]
     """Each is read on its own. The first part of a name is the source's."""
     url: httpx.URL
-    """Where it asks; what limits are matched against."""
+    """What it asks first for its first stream; the limits of a source are those that match it."""
 
     async def page(self, client: httpx.AsyncClient, stream: str, cursor: str | None) -> Page:
         """Ask for one page. Raises ReadError, and its kinds RefusedError and DriftError."""

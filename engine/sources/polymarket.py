@@ -64,24 +64,20 @@ class PolymarketTrades:
         self.interval = config.poll_interval_seconds
         self.max_pages = config.max_pages
         self.streams = tuple(f"{config.name}/{wallet}" for wallet in config.wallets or [_FEED])
-        self.url = httpx.URL(config.base_url.rstrip("/") + "/v2/trades")
+        self._endpoint = httpx.URL(config.base_url.rstrip("/") + "/v2/trades")
+        self.url = self._first_page(self.streams[0])
 
     async def page(self, client: httpx.AsyncClient, stream: str, cursor: str | None) -> Page:
+        # A cursor carries no filters: they are sent with every page.
+        url = self._first_page(stream)
         wallet = stream.rpartition("/")[2]
-        params: dict[str, str | int] = {"limit": PAGE_ROWS, "taker_only": "true"}
-        if wallet != _FEED:
-            # The API's default is true, and hides the maker's side of a wallet's fills.
-            params |= {"user": wallet, "taker_only": "false"}
-        if cursor is not None:
-            # A cursor carries no filters: they are sent with every page.
-            params["cursor"] = cursor
-        data, response = await get_json(client, self.url.copy_merge_params(params))
+        data, response = await get_json(client, url if cursor is None else url.copy_merge_params({"cursor": cursor}))
         try:
             envelope = _Envelope.model_validate(data)
         except ValidationError as error:
-            raise DriftError(f"{where_of(self.url)}: the answer has changed its shape: {_first(error)}") from None
+            raise DriftError(f"{where_of(self._endpoint)}: the answer has changed its shape: {_first(error)}") from None
         if envelope.pagination.has_more and not envelope.pagination.next_cursor:
-            raise DriftError(f"{where_of(self.url)}: the answer says that there is more, and not where")
+            raise DriftError(f"{where_of(self._endpoint)}: the answer says that there is more, and not where")
         rows = [_decode(row, wallet) for row in envelope.data]
         pagination = envelope.pagination
         return Page(
@@ -91,6 +87,14 @@ class PolymarketTrades:
             date=date_of(response),
             elapsed=elapsed_of(response),
         )
+
+    def _first_page(self, stream: str) -> httpx.URL:
+        wallet = stream.rpartition("/")[2]
+        params: dict[str, str | int] = {"limit": PAGE_ROWS, "taker_only": "true"}
+        if wallet != _FEED:
+            # The API's default is true, and hides the maker's side of a wallet's fills.
+            params |= {"user": wallet, "taker_only": "false"}
+        return self._endpoint.copy_merge_params(params)
 
 
 def _decode(item: Any, wallet: str) -> Record | Bad:

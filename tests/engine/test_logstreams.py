@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
+from engine import log
 from engine.logstreams import PENDING_LINES, RotatedFile, Unstalled
 
 
@@ -23,18 +25,26 @@ def test_a_file_starts_over_and_keeps_one_older(tmp_path: Path) -> None:
     assert "line 029\nagain\n" in path.read_text(), "a restart goes on in the same file"
 
 
-def test_a_reader_that_stalls_holds_nobody_up_and_loses_only_what_is_too_much() -> None:
+def test_a_reader_that_stalls_holds_nobody_up_and_is_told_what_it_lost() -> None:
     reader, writer = os.pipe()
-    with open(writer, "w", encoding="utf-8") as pipe, open(reader, encoding="utf-8") as end:
-        with Unstalled(pipe) as stream:
-            for number in range(3 * PENDING_LINES):
-                stream.write(f"{number} {'x' * 200}\n")  # a pipe holds 64 KiB: this would block for ever
-            first = [end.readline() for _ in range(PENDING_LINES)]
-            stream.write("last\n")
-            rest = iter(end.readline, "last\n")
-            text = "".join([*first, *rest])
-        assert text.startswith("0 x")
-        assert "lines of log were lost" in text
+    with (
+        open(writer, "w", encoding="utf-8") as pipe,
+        open(reader, encoding="utf-8") as end,
+        Unstalled(pipe) as stream,
+    ):
+        log.configure(stream, "json")
+        for number in range(3 * PENDING_LINES):
+            log.get().info("x" * 200, number=number)  # a pipe holds 64 KiB: this would block for ever
+        first = [json.loads(end.readline()) for _ in range(PENDING_LINES)]
+        log.get().info("after it")
+        lines = first
+        while lines[-1]["event"] != "after it":
+            lines.append(json.loads(end.readline()))
+    assert lines[0]["number"] == 0
+    told = [line for line in lines if line["event"].startswith("lines of log were lost")]
+    (note,) = told
+    assert note["level"] == "warning"
+    assert note["lines"] == 3 * PENDING_LINES + 1 - (len(lines) - 1)
 
 
 def test_the_end_waits_for_the_last_lines() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from engine import text
 from engine.errors import StoreError
 from engine.snapshot import EvictScope
 from engine.store import ReadCommit, Store
@@ -307,8 +308,8 @@ def test_lookback_acts_on_the_first_read(tmp_path: Path) -> None:
         config = config_of(trades_source(), start="lookback")
         async with world.engine(config):
             await world.wait(60)
-        # Newest last; those beyond max_age are recorded as late.
-        assert world.acted == list(range(30, -1, -1))
+        # Newest last; down to newest minus lateness, however much a page holds.
+        assert world.acted == list(range(6, -1, -1))
         async with world.engine(config) as engine:
             await world.wait(60)
             assert engine.summary()["signals"] == 0
@@ -992,5 +993,63 @@ def test_nothing_grows_over_a_day(tmp_path: Path) -> None:
             assert (most[2], most[6]) == (0, 50)
             assert most[5] <= 2
             assert all(size[7] for size in sizes)
+
+    run(scenario)
+
+
+def test_a_page_of_the_future_only_is_no_good_read(tmp_path: Path) -> None:
+    """Local times without a zone, say: nothing would ever be new, and nobody would know."""
+
+    async def scenario() -> None:
+        world = World(tmp_path)
+        world.api.items = [{"id": number, "t": world.api.now + 7200} for number in range(3)]
+        async with world.engine(config_of(items_source(time="t"))) as engine:
+            await world.wait(30)
+            source = engine.snapshot().sources[0]
+            assert source.state == "failing"
+            assert "a wrong clock, or local times without a zone?" in source.reason
+
+    run(scenario)
+
+
+def test_a_page_that_stays_as_its_first_read_saw_it_is_no_gap(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        world.api.items = [{"id": number, "t": world.api.now - number} for number in range(3)]
+        async with world.engine(config_of(items_source(time="t"))) as engine:
+            await world.wait(60)
+            assert engine.snapshot().sources[0].gaps == 0
+            assert engine.summary()["history"] + engine.summary()["duplicates"] == engine.summary()["records"]
+
+    run(scenario)
+
+
+def test_a_source_that_is_being_read_is_not_polled_once_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        world.api.latency = 3.0
+        async with world.engine(config_of(items_source())) as engine:
+            await world.wait(1)
+            outcome = await engine.poll_now("a", "ana")
+            assert (outcome.ok, outcome.text) == (False, "a is being read already")
+
+    run(scenario)
+
+
+def test_no_secret_of_a_pattern_is_on_the_screen(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        text.conceal("sup3rsecret-99")
+        limits = [{"match": "http://api.example/items?key=sup3rsecret-99*", "rate": "600/60s"}]
+        url = "http://api.example/items?key=sup3rsecret-99"
+        world.api.faults.extend(httpx.Response(429) for _ in range(3))
+        async with world.engine(config_of(items_source(url=url), limits=limits)) as engine:
+            await world.wait(1)
+            shown = engine.snapshot().model_dump_json()
+            assert engine.snapshot().cooldowns
+            assert engine.snapshot().sources[0].state == "throttled"
+            await world.wait(60)
+            shown += engine.snapshot().model_dump_json() + " ".join(texts(engine))
+            assert "sup3rsecret" not in shown
 
     run(scenario)

@@ -45,7 +45,6 @@ def cooldown(**change: Any) -> CooldownView:
     plain: dict[str, Any] = {
         "limit": API,
         "attempt": 4,
-        "max_tries": 6,
         "since": BOOT - 9.0,
         "until": BOOT + 23.0,
         "wait": 32.0,
@@ -110,7 +109,6 @@ def signal(seq: int = 1, **change: Any) -> SignalView:
         "id": f"{seq:032x}",
         "source": "whales",
         "summary": "BUY 120 YES @ 0.43  Will it rain in Paris on Sunday?",
-        "event_time": WALL - 4.0,
         "seen_time": WALL - 3.0 - seq,
         "late": False,
     }
@@ -177,7 +175,6 @@ def snapshot(**change: Any) -> Snapshot:
         "history": 790_000,
         "late": 12,
         "quarantined": 2,
-        "event_seq": 3,
     }
     return Snapshot(**plain | change)
 
@@ -186,7 +183,7 @@ def backing_off(**change: Any) -> Snapshot:
     first, second, *others = sources()
     broken = (
         first.model_copy(
-            update={"state": "backoff", "reason": "429 Retry-After 30", "attempt": 4, "last_ok": BOOT - 97}
+            update={"state": "throttled", "reason": "429 Retry-After 30", "attempt": 4, "last_ok": BOOT - 97}
         ),
         second.model_copy(update={"state": "failing", "reason": "ReadTimeout after 10.0 s", "attempt": 2}),
     )

@@ -28,7 +28,7 @@ def _countdown(view: View, cooldown: CooldownView) -> tuple[str, float]:
 
 def _row(view: View, cooldown: CooldownView, width: int) -> Line:
     left, over = _countdown(view, cooldown)
-    tried = f"{'ban' if cooldown.banned else 'try'} {cooldown.attempt}/{cooldown.max_tries}"
+    tried = f"{'ban' if cooldown.banned else 'try'} {cooldown.attempt}"
     size = 8 if width >= ROOMY else 0
     tail = f" {tried} {left:>5}" + (f" ▕{bar(over, 1, size)}▏" if size else "")
     room = width - 1 - len(tail) - 1

@@ -25,7 +25,7 @@ class Standing:
 
 def sending(snapshot: Snapshot) -> float:
     """Requests a second over the last ten whole seconds."""
-    recent = snapshot.requests_per_second[-10:]
+    recent = snapshot.requests_per_second[-11:-1]
     return sum(recent) / len(recent) if recent else 0.0
 
 
@@ -33,7 +33,7 @@ def _degraded(view: View) -> list[str]:
     """What is wrong with a running engine, worst first; empty when all is well."""
     sources = view.snapshot.sources
     failing = sum(source.state == "failing" for source in sources)
-    backing = sum(source.state in {"backoff", "throttled"} for source in sources)
+    backing = sum(source.state == "throttled" for source in sources)
     cooldowns = view.snapshot.cooldowns
     found = []
     if failing:

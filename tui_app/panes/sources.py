@@ -125,10 +125,8 @@ def _title(view: View, table: Table, width: int, height: int) -> Line:
 
 def _nothing(view: View) -> list[Line]:
     return [
-        line(" ", "No sources configured."),
+        line(" ", "No source is polled yet." if view.snapshot.state != "dead" else "No source was polled."),
         line(" ", (f"Config read: {harmless(view.snapshot.config)}", "dim")),
-        line(" ", ("polltop check", "key"), "   tests the config without polling"),
-        line(" ", ("polltop --demo", "key"), "  shows a running one"),
     ]
 
 
