@@ -265,7 +265,6 @@ class Poller:
         gap = read.gap or (self.source.max_pages == 1 and bool(read.records) and not found.overlaps(state))
         bad = read.bad + found.future
         pending = found.candidates
-        counts.duplicates += found.repeats + len(found.seeded)
         unknown = 0
         while True:
             claim = self._window.claim([item.digest for item in pending])
@@ -310,6 +309,7 @@ class Poller:
                     await other.settled.wait()
             pending = waiting
         counts.records += len(read.records) + len(read.bad)
+        counts.duplicates += found.repeats + len(found.seeded)
         counts.history += found.history
         self._report(stream, gap, bad, unknown)
 

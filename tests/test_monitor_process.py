@@ -142,7 +142,7 @@ def test_a_pty_that_nobody_reads_does_not_delay_the_engine(terminal: Terminal, u
         terminal.process.wait(10)
     ended = time.monotonic()
     arrivals = [at for at in upstream[0].log.arrivals("/v2/trades") if began < at < ended]
-    assert len(arrivals) > 25
+    assert len(arrivals) > 20, "as often as the limit allows"
     gaps = [later - earlier for earlier, later in pairwise(arrivals)]
     assert max(gaps) < 1.0, "polled every 0.3 s all the while"
     terminal.process.send_signal(signal.SIGTERM)

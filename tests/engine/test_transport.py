@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
@@ -23,7 +24,7 @@ from engine.demo import Demo, worst_window
 from engine.pacing import Grant, Pacer
 from engine.transport import DECODED_CAP, RAW_CAP, TOTAL_SECONDS, PacedTransport, open_client
 from tests.engine.test_pacing import limit_of, pacer_of
-from tests.support.server import CERTIFICATE, Reply, Seen, Server, serving
+from tests.support.server import Reply, Seen, Server, authority, serving
 from tests.support.virtual import VirtualClock, run
 
 pytestmark = [
@@ -486,9 +487,10 @@ def grants_noted(pacer: Pacer, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("proxied", [False, True])
 async def test_the_connection_stands_before_the_first_slot_is_spent(
-    monkeypatch: pytest.MonkeyPatch, proxied: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, proxied: bool
 ) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    authority().cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
     pacer = fast(rate="100/1s")
     noted = grants_noted(pacer, monkeypatch)
     async with (
@@ -537,8 +539,11 @@ async def test_a_connection_that_fails_spends_no_slot_and_blocks_nobody() -> Non
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # httpcore's, of a handshake that is cancelled
-async def test_who_gives_up_while_connecting_leaves_the_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+async def test_who_gives_up_while_connecting_leaves_the_way_to_the_next(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    authority().cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
     pacer = fast()
     async with (
         serving(always(Reply()), tls=True, handshake_delay=0.03) as server,

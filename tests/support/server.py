@@ -7,18 +7,22 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cache
 from urllib.parse import urlsplit
 
 import anyio
+import trustme
 from anyio.abc import AnyByteStream, SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.tls import TLSStream
 
-__all__ = ["CERTIFICATE", "Reply", "Seen", "Server", "serving"]
+__all__ = ["Reply", "Seen", "Server", "authority", "serving"]
 
-CERTIFICATE = Path(__file__).with_name("localhost.pem")
-"""Of localhost and 127.0.0.1, with its key; signed by itself, for tests only."""
+
+@cache
+def authority() -> trustme.CA:
+    """Who signs the server's certificate: made anew in each run."""
+    return trustme.CA()
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ async def serving(
     context: ssl.SSLContext | None = None
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(CERTIFICATE)
+        authority().issue_cert("localhost", "127.0.0.1").configure_cert(context)
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     server = Server(listener.extra(SocketAttribute.local_port), tls)
 
