@@ -59,6 +59,8 @@ class Stream:
     """Failed reads in a row."""
     error: str = ""
     """Why the last read failed; empty when it did not."""
+    gap: bool = False
+    """The last read left one: said once, counted each time."""
     changed: float = 0.0
     """Since when it fails, or does not."""
     next_poll: float | None = None
@@ -365,11 +367,12 @@ class Poller:
 
     def _report(self, stream: Stream, gap: bool, bad: list[Bad], unknown: int) -> None:  # noqa: FBT001
         name = stream.state.name
-        if gap:
-            stream.counts.gaps += 1
+        stream.counts.gaps += gap
+        if gap and not stream.gap:
             self._board.say(
                 "warning", f"{name}: records may be missing: this read did not reach back to the one before"
             )
+        stream.gap = gap
         if unknown:
             stream.counts.quarantined += unknown
             self._board.say("warning", f"{name}: {unknown} bad records quarantined: {bad[-1].reason}")

@@ -70,7 +70,8 @@ async def get_json(
     if status == _TOO_MANY:
         raise RefusedError(f"{where}: refused by a rate limit (429), as often as backoff.max_tries allows")
     if status in _REDIRECT:
-        target = plain(response.headers.get("location", "nowhere"))
+        # Without its query, as every URL that is told: ours may have been passed on in it.
+        target = plain(response.headers.get("location", "nowhere").partition("?")[0])
         raise ReadError(f"{where}: redirects ({status}) to {target}; put that URL in the config if you trust it")
     if not response.is_success:
         raise ReadError(f"{where}: HTTP {status}{_sample(response)}")
@@ -130,7 +131,8 @@ def _describe(error: httpx.HTTPError) -> str:
 
 
 def _sample(response: httpx.Response) -> str:
-    text = plain(response.content[:400].decode("utf-8", "replace"), 120).strip()
+    # Far more than is shown: `plain` must see a secret whole to know it.
+    text = plain(response.content[: 64 * 2**10].decode("utf-8", "replace"), 120).strip()
     return f": {text}" if text else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from engine.signals import Bad, digest, name_all
 from engine.sources.base import Page, Source, epoch_seconds
 from engine.sources.http_json import HttpJson
 from engine.sources.polymarket import NAMESPACE, PolymarketTrades
+from engine.text import conceal
 from tests.support.engines import OTHER, WALLET, items_source, trade, trades_source
 from tests.support.tapes import recorded
 
@@ -451,3 +453,17 @@ def test_a_password_in_the_url_is_in_no_text() -> None:
     with pytest.raises(DriftError) as caught:
         ask(trades, body("[]"))
     assert "s3cret-word" not in str(caught.value)
+
+
+def test_a_secret_that_is_longer_than_what_is_shown_is_not_shown_in_part() -> None:
+    secret = "".join(random.Random(1).choices("abcdefghijkmnpqrstuvwxyz23456789", k=600))
+    conceal(secret)
+    for answer in (
+        httpx.Response(401, text=f"no such token: {secret}"),
+        httpx.Response(200, text=f"<html>{secret}</html>"),
+        httpx.Response(301, headers={"location": f"https://elsewhere.example/?key={secret[:300]}"}),
+    ):
+        with pytest.raises(ReadError) as caught:
+            ask(http_json(), lambda _, answer=answer: answer)  # type: ignore[misc]
+        shown = str(caught.value)
+        assert not [at for at in range(590) if secret[at : at + 10] in shown], shown

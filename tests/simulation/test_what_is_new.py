@@ -1053,3 +1053,18 @@ def test_no_secret_of_a_pattern_is_on_the_screen(tmp_path: Path) -> None:
             assert "sup3rsecret" not in shown
 
     run(scenario)
+
+
+def test_gaps_in_a_row_are_counted_each_and_said_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        world.api.items = items(0)
+        async with world.engine(config_of(items_source())) as engine:
+            await world.wait(2)
+            for number in range(1, 7):
+                world.api.items = items(number)
+                await world.wait(5)
+            assert engine.snapshot().sources[0].gaps == 6
+            assert len([each for each in texts(engine) if "may be missing" in each]) == 1
+
+    run(scenario)
