@@ -10,7 +10,7 @@ run: $(VENV)/.installed
 	$(BIN)/polltop --demo
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -m "not soak" -n 4
+	$(BIN)/python -m pytest -m "not soak" -n 3
 
 soak: $(VENV)/.installed
 	$(BIN)/python -m pytest -m soak --timeout 3600

@@ -161,25 +161,25 @@ async def test_what_is_no_refusal_comes_back_at_once(status: int) -> None:
     ],
 )
 async def test_one_deadline_covers_head_and_body(monkeypatch: pytest.MonkeyPatch, reply: Reply) -> None:
-    monkeypatch.setattr("engine.transport.TOTAL_SECONDS", 0.08)
+    monkeypatch.setattr("engine.transport.TOTAL_SECONDS", 0.5)
     async with standing(reply) as (server, client, transport, pacer):
         start = pacer.clock.mono()
         with pytest.raises(httpx.ReadTimeout, match="no complete answer within"):
             await client.get(f"{server.url}/x")
-        assert 0.08 <= pacer.clock.mono() - start < 0.5
+        assert 0.5 <= pacer.clock.mono() - start < 4.0
         assert transport.responses == {"error": 1}
         assert limit_of(pacer, httpx.URL(server.url)).attempt == (reply.status == 429)
         quiet(pacer, transport)
 
 
 async def test_waiting_for_leave_is_not_waiting_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.transport.TOTAL_SECONDS", 0.08)
+    monkeypatch.setattr("engine.transport.TOTAL_SECONDS", 0.3)
     async with standing(Reply()) as (server, client, transport, pacer):
         for _ in range(2):  # the first request opens the connection before it waits, the second one has it
             pacer.pause()
             async with anyio.create_task_group() as group:
                 group.start_soon(client.get, f"{server.url}/x")
-                await anyio.sleep(0.1)
+                await anyio.sleep(0.35)
                 pacer.resume()
         assert len(server.seen) == 2
         assert transport.responses == {"200": 2}
