@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from engine.clock import SystemClock
 from engine.demo import Demo, serve_in_thread, worst_window
 from tests.support import command
 from tests.support.tapes import recorded, trades, write_tape
+from tests.support.until import until
 
 RATE = (5, 2.0)
 """What the config allows: less than the beat asks for, so that the limit binds."""
@@ -52,6 +53,16 @@ def write_config(folder: Path, url: str, **over: Any) -> Path:
     return path
 
 
+def until_all_is_read(demo: Demo) -> None:
+    """Until the tape is over and two more polls were answered; the third shows that they were dealt with."""
+    until(lambda: time.time() > demo.market.ends)  # type: ignore[attr-defined]
+    until_polled(demo, demo.log.total + 3)
+
+
+def until_polled(demo: Demo, times: int) -> None:
+    until(lambda: demo.log.total >= times)
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
@@ -71,8 +82,7 @@ def check(demo: Demo, out: list[dict[str, Any]]) -> None:
     assert not surely - got, "lost"
     assert not got - perhaps, "twice, or history"
     assert len({line["id"] for line in out}) == len(out)
-    worst = worst_window(demo.log.arrivals(), RATE[1])
-    assert worst == RATE[0], "the limit binds, and holds"
+    assert worst_window(demo.log.arrivals(), RATE[1]) <= RATE[0], "the limit holds"
     assert not demo.log.requests(status=429)
 
 
@@ -80,16 +90,14 @@ def test_every_row_that_appears_comes_out_once(tmp_path: Path) -> None:
     span = write_tape(tmp_path / "tape.jsonl", trades(1200))
     with upstream(tmp_path / "tape.jsonl", span / 7) as (demo, url):
         config = write_config(tmp_path, url)
-        process = command.start(
-            "--config", config, "--state-dir", tmp_path / "state", "--no-ui", "--log-format", "json"
-        )
-        time_left = demo.market.ends - time.time() + 1.5  # type: ignore[attr-defined]
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(time_left)
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=10)
+        arguments = ("--config", config, "--state-dir", tmp_path / "state", "--no-ui", "--log-format", "json")
+        with command.running(*arguments) as process:
+            until_all_is_read(demo)
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=10)
         assert process.returncode == 0, err
         check(demo, lines(tmp_path / "signals.jsonl"))
+        assert worst_window(demo.log.arrivals(), RATE[1]) >= RATE[0] - 1, "the limit binds"
         assert out == (tmp_path / "signals.jsonl").read_text("ascii")
         summary = command.summary(err)
         assert summary["signals"] == len(out.splitlines())
@@ -113,26 +121,22 @@ def test_a_killed_engine_loses_and_repeats_nothing(tmp_path: Path, kills: int, d
         config = write_config(tmp_path, url)
         arguments = ("--config", config, "--state-dir", tmp_path / "state", "--no-ui")
 
-        def begin() -> Any:
-            return command.start(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        def begin() -> AbstractContextManager[subprocess.Popen[str]]:
+            return command.running(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
         for _ in range(kills):
             sent = demo.log.total
-            process = begin()
-            # A second request: the first read is committed, what comes from now on is this engine's to lose.
-            while demo.log.total < sent + 2:
-                with pytest.raises(subprocess.TimeoutExpired):
-                    process.wait(0.02)
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(rng.uniform(0.0, 1.0))
-            process.kill()
-            process.wait()
+            with begin() as process:
+                # A second request: the first read is committed, what comes from now on is this engine's to lose.
+                until_polled(demo, sent + 2)
+                time.sleep(rng.uniform(0.0, 1.0))
+                assert process.poll() is None
+                process.kill()
             time.sleep(downtime)
-        process = begin()
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(max(demo.market.ends - time.time(), 1.0) + 2.0)  # type: ignore[attr-defined]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(5) == 0
+        with begin() as process:
+            until_all_is_read(demo)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(5) == 0
         check(demo, lines(tmp_path / "signals.jsonl"))
 
 

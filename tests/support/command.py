@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,17 @@ def start(
     return subprocess.Popen(
         command(*arguments), stdin=stdin, stdout=stdout, stderr=stderr, env=env or environment(), text=True, cwd=REPO
     )
+
+
+@contextmanager
+def running(*arguments: object, **popen: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start it; nothing of it outlives the test, whatever the test finds."""
+    process = start(*arguments, **popen)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def run(*arguments: object, timeout: float = 30.0, **popen: Any) -> subprocess.CompletedProcess[str]:
