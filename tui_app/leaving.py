@@ -31,6 +31,9 @@ LOOK_SECONDS: Final = 0.5
 """How often the terminal is looked at."""
 FAILED, INTERRUPTED = 1, 130
 
+TRIES, ROOM_SECONDS = 20, 0.005
+"""How often to try to write to a terminal that is full, and the time between."""
+
 RESET: Final = (
     b"\x1b[?2026l\x1b[?2004l\x1b[?7h\x1b[?2048l"
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l"
@@ -187,6 +190,11 @@ class _Terminal:
         with contextlib.suppress(OSError, termios.error):
             # A description of its own: not blocking must not spread to the shell's.
             number = os.open(self._path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
-            termios.tcflush(number, termios.TCOFLUSH)
             termios.tcsetattr(number, termios.TCSANOW, self._modes)
-            os.write(number, RESET)
+            for _ in range(TRIES):
+                # The view's writer may be stuck in a write of its own: the room made here wakes it, and it takes some.
+                termios.tcflush(number, termios.TCOFLUSH)
+                with contextlib.suppress(BlockingIOError):
+                    if os.write(number, RESET) == len(RESET):
+                        break
+                select.select([], [], [], ROOM_SECONDS)

@@ -42,9 +42,8 @@ def test_a_reader_that_stalls_holds_nobody_up_and_is_told_what_it_lost() -> None
             lines.append(json.loads(end.readline()))
     assert lines[0]["number"] == 0
     told = [line for line in lines if line["event"].startswith("lines of log were lost")]
-    (note,) = told
-    assert note["level"] == "warning"
-    assert note["lines"] == 3 * PENDING_LINES + 1 - (len(lines) - 1)
+    assert {note["level"] for note in told} == {"warning"}
+    assert sum(note["lines"] for note in told) == 3 * PENDING_LINES + 1 - (len(lines) - len(told))
 
 
 def test_the_end_waits_for_the_last_lines() -> None:
