@@ -28,6 +28,7 @@ from pydantic import (
     PlainSerializer,
     SecretStr,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -124,7 +125,7 @@ def _jmespath(value: str) -> str:
         jmespath.compile(value)
     except JMESPathError as error:
         raise ValueError(
-            f"not a JMESPath expression: {str(error).splitlines()[0].removesuffix(', for expression:')}"
+            f"not a JMESPath expression: {re.split(':?,? ?for expression:|:?$', str(error).splitlines()[0])[0]}"
         ) from error
     return value
 
@@ -209,6 +210,13 @@ class PolymarketTradesSource(_Source):
     base_url: Url = "https://data-api.polymarket.com"
     max_pages: int = Field(20, ge=1, le=1000)
     """Pages of 1000 rows that one read walks at most; a walk that needs more is committed with a counted gap."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _no_query(cls, value: str) -> str:
+        if set("?#") & set(value):
+            raise ValueError("a base URL has no query: /v2/trades and its parameters are put after it")
+        return value
 
     @model_validator(mode="after")
     def _wallets_once(self) -> Self:

@@ -117,7 +117,7 @@ class Delivery:
     async def _failed(self, reason: str) -> None:
         self.failures += 1
         if reason != self.reason:
-            self._board.say("error", f"{self.sink.name}: {reason}; {self.owed} deliveries wait")
+            self._board.say("error", f"{self.sink.name}: {reason}; deliveries wait")
         self.reason = reason
         backoff = self._backoff
         wait = full_jitter(self.attempt, base=backoff.base_seconds, cap=backoff.cap_seconds, rng=self._rng)

@@ -35,7 +35,14 @@ class StoreError(PolltopError):
 
 
 class ReadError(PolltopError):
-    """A read that failed and was dropped whole; nothing of it was recorded."""
+    """A read that failed and was dropped whole; nothing of it was recorded.
+
+    `kind` is the text without what the server said: two failures of one kind are one state, however their answers vary.
+    """
+
+    def __init__(self, kind: str, said: str = "") -> None:
+        super().__init__(f"{kind}: {said}" if said else kind)
+        self.kind = kind
 
 
 class RefusedError(ReadError):

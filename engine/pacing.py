@@ -342,7 +342,8 @@ class Pacer:
         wait = max(limit.cool_until for limit, _ in cooled) - boot
         if fresh:
             names = ", ".join(limit.name for limit in fresh)
-            self._say("warning", f"{cause}: waits {wait:.1f} s (refused {attempt + 1} in a row): {names}")
+            what = "taken for a ban, waits" if verdict is Verdict.BANNED else "waits"
+            self._say("warning", f"{cause}: {what} {wait:.1f} s (refused {attempt + 1} in a row): {names}")
         return wait
 
     def _limits(self) -> list[Limit]:

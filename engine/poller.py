@@ -59,6 +59,8 @@ class Stream:
     """Failed reads in a row."""
     error: str = ""
     """Why the last read failed; empty when it did not."""
+    told: str = ""
+    """Of what kind the last failure was."""
     gap: bool = False
     """The last read left one: said once, counted each time."""
     changed: float = 0.0
@@ -195,10 +197,11 @@ class Poller:
         text = str(error) or type(error).__name__
         if not stream.error:
             stream.changed = self._clock.boot()
-        if text != stream.error:
+        kind = error.kind if isinstance(error, ReadError) else text
+        if kind != stream.told or not stream.error:
             # One line for a change of state, not for each poll that fails alike.
             self._board.say(level, f"{stream.state.name}: {text}", source=self.source.name)
-        stream.error = text
+        stream.error, stream.told = text, kind
 
     def _succeeded(self, stream: Stream, read: _Read) -> None:
         if stream.attempt:
@@ -223,7 +226,7 @@ class Poller:
         for _ in range(self.source.max_pages):
             page = await self.source.page(self._client, state.name, cursor)
             if page.bad and not page.records:
-                raise DriftError(f"every record of a page is bad ({len(page.bad)}): {page.bad[0].reason}")
+                raise DriftError("every record of a page is bad", f"{page.bad[0].reason} ({len(page.bad)} records)")
             if not cursors:
                 served_at = page.date if page.date is not None else self._clock.wall()
             elapsed = max(elapsed, page.elapsed)
@@ -285,7 +288,7 @@ class Poller:
                 if not waiting:
                     commit.left = found.left(state, self._shared_floor(state), self._window.seen)
                     commit.bad = bad
-                    commit.progress = found.progress
+                    commit.progress, commit.identity = found.progress, state.identity
                 with anyio.CancelScope(shield=True):
                     # From the first byte written to the last mark in memory nothing may come between.
                     first, unknown = await self._store.commit(commit)

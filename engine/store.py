@@ -62,6 +62,7 @@ CREATE TABLE keys (                 -- the window: held while `left` is null, ag
 CREATE INDEX keys_left ON keys (left_wall) WHERE left_wall IS NOT NULL;
 CREATE TABLE streams (
     name TEXT PRIMARY KEY,          -- whose first read is done
+    identity TEXT NOT NULL,
     watermark REAL,
     floor REAL NOT NULL,            -- -Inf where nothing is history
     seeded_to REAL NOT NULL,
@@ -163,6 +164,8 @@ class ReadCommit:
     bad: list[Bad] = field(default_factory=list)
     progress: Progress | None = None
     """Where the stream stands, when this completes the read."""
+    identity: str = ""
+    """`StreamState.identity`, to be kept with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,8 @@ class Restored:
     recent: list[tuple[int, Signal]]
     """The newest signals, oldest first."""
     owed_to: dict[str, int]
+    changed: list[str]
+    """Streams that begin anew: their records are told apart by something else now."""
 
 
 class Store:
@@ -315,12 +320,14 @@ class Store:
 
     def _restore(self, streams: dict[str, StreamState], window_seconds: float) -> Restored:
         wall, boot, boot_id = self._clock.wall(), self._clock.boot(), self._clock.boot_id
-        stored = self._db.execute("SELECT name, watermark, floor, seeded_to, read_at FROM streams").fetchall()
-        for name, *values in stored:
+        stored = self._db.execute("SELECT name, identity, watermark, floor, seeded_to, read_at FROM streams").fetchall()
+        changed: list[str] = []
+        for name, identity, *values in stored:
             progress = Progress(*values)
-            if name in streams:
+            if name in streams and streams[name].identity == identity:
                 streams[name].advance(progress)
-            elif progress.read_at < wall - RETENTION_SECONDS:
+            elif name in streams or progress.read_at < wall - RETENTION_SECONDS:
+                changed += [name] if name in streams else []
                 self._db.execute("DELETE FROM keys WHERE stream = ?", (name,))
                 self._db.execute("DELETE FROM streams WHERE name = ?", (name,))
         ageing: list[tuple[bytes, float]] = []
@@ -341,7 +348,7 @@ class Store:
             for row in self._db.execute(f"SELECT seq, {_SIGNAL} FROM signals s ORDER BY seq DESC LIMIT 50")  # noqa: S608
         ]
         owed = dict(self._db.execute("SELECT sink, count(*) FROM outbox GROUP BY sink"))
-        return Restored(streams, ageing, recent[::-1], owed)
+        return Restored(streams, ageing, recent[::-1], owed, changed)
 
     def _commit(self, read: ReadCommit) -> tuple[int, int]:
         wall, boot, boot_id = self._clock.wall(), self._clock.boot(), self._clock.boot_id
@@ -379,7 +386,8 @@ class Store:
             )
             unknown += cursor.rowcount
         if read.progress is not None:
-            self._db.execute("INSERT OR REPLACE INTO streams VALUES (?,?,?,?,?)", (read.stream, *read.progress))
+            row = (read.stream, read.identity, *read.progress)
+            self._db.execute("INSERT OR REPLACE INTO streams VALUES (?,?,?,?,?,?)", row)
         return first, unknown
 
     def _owed(self, sink: str, most: int) -> list[Owed]:

@@ -28,6 +28,8 @@ class StreamState:
     name: str
     namespace: str
     """First part of its keys; streams that share it see each other's records."""
+    identity: str = ""
+    """What its records are told apart by, as configured. When that changes, nothing that is stored of it is known."""
     seeded: bool = False
     """The first read is done."""
     watermark: float | None = None

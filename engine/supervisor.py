@@ -99,7 +99,9 @@ class Engine:
         self._sinks = [*(Jsonl(sink.path) for sink in config.sinks), *sinks]
         self._sources = [_source(source) for source in config.sources]
         self._states = {
-            name: StreamState(name, source.namespace) for source in self._sources for name in source.streams
+            name: StreamState(name, source.namespace, source.identity)
+            for source in self._sources
+            for name in source.streams
         }
         self._transport: PacedTransport | None = None
         self._pollers: list[Poller] = []
@@ -118,11 +120,20 @@ class Engine:
             self._recent.extend(_view(seq, signal) for seq, signal in restored.recent)
             self._deliveries = [self._delivery(sink, restored.owed_to.get(sink.name, 0)) for sink in self._sinks]
             self._pollers = [self._poller(source, client) for source in self._sources]
+            for name in restored.changed:
+                self.board.say(
+                    "warning", f"{name}: its `id`, `time` or `url` is another now: begins as on a first start"
+                )
             for name, count in restored.owed_to.items():
                 if name not in {sink.name for sink in self._sinks}:
-                    self.board.say("warning", f"{count} deliveries are owed to {name}, which is not configured: parked")
+                    self.board.say(
+                        "warning",
+                        f"{count} deliveries are owed to {name}, which is not configured: kept until it is again",
+                    )
             self._state = "running"
-            self.board.say("info", f"started: {len(self._sources)} sources, {len(self._states)} streams")
+            self.board.say(
+                "info", f"started: {_some(len(self._sources), 'source')}, {_some(len(self._states), 'stream')}"
+            )
             await self._live()
             self._state = "stopped"
             self.board.say("info", "stopped")
@@ -204,7 +215,7 @@ class Engine:
         woken = found[0].poll_now()
         if not woken:
             return Outcome(ok=False, text=f"{source} is being read already")
-        return self._did("info", f"{source}: polled now by {actor}", woken)
+        return self._did("info", f"{source}: asked by {actor} to poll now", woken)
 
     async def evict(
         self, scope: EvictScope, actor: str, *, expect: int | None = None, dry_run: bool = False
@@ -276,6 +287,7 @@ class Engine:
             "history": total.history,
             "late": total.late,
             "quarantined": total.quarantined,
+            "owed": sum(delivery.owed for delivery in self._deliveries),
             "seconds": round(self._clock.boot() - self._started, 3),
         }
 
@@ -352,14 +364,16 @@ class Engine:
         oks = [stream.last_ok for stream in streams if stream.last_ok is not None]
         news = [stream.last_new for stream in streams if stream.last_new is not None]
         cooling = [limit for limit in self._pacer.limits_for(source.url) if limit.probe_due]
-        reason, since = "", max(stream.changed for stream in streams)
+        reason, since, attempt = "", max(stream.changed for stream in streams), worst.attempt
         if self._state in ("stopping", "stopped"):
             state = "stopped"
         elif self._paused is not None:
             state, reason, since = "paused", f"by {self._paused[0]}", self._paused[1]
         elif cooling:
             limit = max(cooling, key=lambda limit: limit.cool_until)
-            state, reason, since = "throttled", limit.cause, limit.cool_since
+            state, reason, since, attempt = "throttled", limit.cause, limit.cool_since, max(attempt, limit.attempt)
+            # Whatever the beat says: nothing is sent before.
+            beats = [self._clock.mono() + max(0.0, limit.cool_until - self._clock.boot())]
         elif worst.attempt:
             share = f"{failing} of {len(streams)} streams: " if len(streams) > 1 else ""
             state, reason = "failing", f"{share}{worst.error}"
@@ -375,7 +389,7 @@ class Engine:
             interval=source.interval,
             next_poll=None if self._paused else min(beats, default=None),
             reading=any(stream.reading for stream in streams),
-            attempt=worst.attempt,
+            attempt=attempt,
             # The stalest stream speaks for its source.
             last_ok=min(oks) if len(oks) == len(streams) else None,
             last_new=max(news, default=None),
@@ -460,6 +474,10 @@ def _summary(signal: Signal) -> str:
         numbers = f"{_short(payload['size'])} @ {_short(payload['price'])}"
         return plain(f"{payload['side']} {numbers} {payload.get('outcome') or ''} {what}", 200)
     return plain(" ".join(str(part) for part in json.loads(signal.key)[1:-1]), 200)
+
+
+def _some(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _short(value: Any) -> str:

@@ -83,7 +83,7 @@ class PacedTransport(httpx.AsyncBaseTransport):
             if scope.cancelled_caught:
                 raise httpx.ReadTimeout(f"no complete answer within {TOTAL_SECONDS:g} s", request=request)
         except httpx.HTTPError:
-            self.responses["error"] += 1
+            self.responses["error" if send.grant is not None else "no connection"] += 1
             raise
         finally:
             # Settled as it stands, whatever ended it: an error, a cancellation, or the last byte.

@@ -172,7 +172,7 @@ class MonitorApp(App[None]):
             self._do(self.handle.poll_now(source.name, self.actor))
 
     def action_evict(self) -> None:
-        if (view := self.monitor.live()) is None:
+        if self.monitor.live() is None:
             return
         scopes = [("all identifiers", EvictScope(kind="all"))]
         if source := self.monitor.chosen():
@@ -181,8 +181,7 @@ class MonitorApp(App[None]):
         async def evict(scope: EvictScope, expect: int | None, dry: bool) -> Outcome:  # noqa: FBT001
             return await self.handle.evict(scope, self.actor, expect=expect, dry_run=dry)
 
-        entries = sum(window.entries for window in view.snapshot.windows)
-        self.push_screen(EvictScreen(evict, scopes, entries, self.monitor.host), self._tell)
+        self.push_screen(EvictScreen(evict, scopes, self.monitor.host), self._tell)
 
     # -- this view -----------------------------------------------------------------------------------------------------
 

@@ -272,7 +272,7 @@ def run_monitor(make: Callable[[], HostedEngine], *, seconds: float | None = Non
     engine = LocalEngine(make, seconds)
     app = MonitorApp(
         engine,
-        theme=choose_theme(theme, themes, os.environ),
+        theme=choose_theme(theme, themes, os.environ, problems),
         themes=themes,
         actor=_user(),
         host=plain(socket.gethostname().split(".")[0], 16),
@@ -290,8 +290,8 @@ def run_monitor(make: Callable[[], HostedEngine], *, seconds: float | None = Non
 
 def run_first_screen(lines: Sequence[str], *, theme: str | None = None) -> None:
     """Show what to do without a config, until a key closes it."""
-    themes, _ = load_themes()
-    app = FirstScreen(lines, themes=themes, theme=choose_theme(theme, themes, os.environ))
+    themes, problems = load_themes()
+    app = FirstScreen(lines, themes=themes, theme=choose_theme(theme, themes, os.environ, problems))
     if code := run_app(app, mouse=not _remote()):
         sys.exit(code)
 

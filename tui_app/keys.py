@@ -49,7 +49,7 @@ KEYS: Final = (
     Key("plus", "+", "view.faster", "faster", "", "refresh faster"),
     Key("minus", "-", "view.slower", "slower", "", "refresh slower"),
     Key("ctrl+p", "ctrl+p", "view.palette", "command_palette", "", "all actions"),
-    Key("ctrl+c", "ctrl+c", "view.interrupt", "interrupt", "", "as q; again: at once"),
+    Key("ctrl+c", "ctrl+c", "view.interrupt", "interrupt", "", "leave; twice: at once"),
 )
 
 BINDINGS: Final = [

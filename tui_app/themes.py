@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -107,11 +107,18 @@ def _files(folder: Path) -> Iterable[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml"} and path.is_file())
 
 
-def choose_theme(name: str | None, themes: Mapping[str, Theme], environ: Mapping[str, str]) -> str:
-    """The theme asked for, else the one that suits the terminal. Raises ConfigError for a name that does not exist."""
+def choose_theme(
+    name: str | None, themes: Mapping[str, Theme], environ: Mapping[str, str], problems: Sequence[str] = ()
+) -> str:
+    """The theme asked for, else the one that suits the terminal.
+
+    Raises ConfigError for a name that does not exist; its file may be among the `problems` that `load_themes` found.
+    """
     if name is not None:
         if name not in themes:
-            raise ConfigError([plain(f"no theme {name!r}; there are: {', '.join(sorted(themes))}", 500)])
+            own = user_folder() / f"{name}.yaml"
+            there = f"there are {', '.join(sorted(themes))}; one of your own is {own}"
+            raise ConfigError([*problems, plain(f"no theme {name!r}: {there}", 500)])
         return name
     term = environ.get("TERM", "")
     few = environ.get("COLORTERM") not in {"truecolor", "24bit"} and "256" not in term and "direct" not in term

@@ -198,11 +198,11 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 def _lines(path: Path) -> list[bytes]:
     if path.exists() and not path.is_file():
-        raise ConfigError([f"{path}:1: not a file"])
+        raise ConfigError([f"{path}: not a file"])
     try:
         return path.read_bytes().split(b"\n")
     except OSError as error:
-        raise ConfigError([f"{path}:1: cannot be read: {error.strerror}"]) from error
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

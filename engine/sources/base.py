@@ -15,7 +15,7 @@ from engine.errors import DriftError, ReadError, RefusedError
 from engine.signals import MAX_TIME, Bad, Record
 from engine.text import plain
 
-__all__ = ["Page", "Source", "date_of", "elapsed_of", "epoch_seconds", "get_json", "where_of"]
+__all__ = ["Page", "Source", "date_of", "elapsed_of", "epoch_seconds", "get_json", "kind_of", "where_of"]
 
 _REDIRECT = range(300, 400)
 _TOO_MANY = 429
@@ -42,6 +42,8 @@ class Source(Protocol):
     type: str
     namespace: str
     """First part of its keys. Sources with the same namespace see each other's records."""
+    identity: str
+    """What its records are told apart by, as configured: with another, what is known of its streams means nothing."""
     interval: float
     """Seconds from the start of one read of a stream to the start of the next."""
     timed: bool
@@ -61,25 +63,27 @@ async def get_json(
     client: httpx.AsyncClient, url: httpx.URL, headers: dict[str, str] | None = None
 ) -> tuple[Any, httpx.Response]:
     """GET `url` and decode its JSON. Raises ReadError with what went wrong, and where, in words."""
-    where = where_of(url)
+    # What happened comes first: where there is little room, it is what must be read.
+    where = f"({where_of(url)})"
     try:
         response = await client.get(url, headers=headers)
     except httpx.HTTPError as error:
-        raise ReadError(f"{where}: {_describe(error)}") from error
+        raise ReadError(f"{_describe(error)} {where}") from error
     status = response.status_code
     if status == _TOO_MANY:
-        raise RefusedError(f"{where}: refused by a rate limit (429), as often as backoff.max_tries allows")
+        raise RefusedError(f"refused by a rate limit (429), as often as backoff.max_tries allows {where}")
     if status in _REDIRECT:
         # Without its query, as every URL that is told: ours may have been passed on in it.
         target = plain(response.headers.get("location", "nowhere").partition("?")[0])
-        raise ReadError(f"{where}: redirects ({status}) to {target}; put that URL in the config if you trust it")
+        raise ReadError(f"redirects ({status}) to {target}; put that URL in the config if you trust it {where}")
     if not response.is_success:
-        raise ReadError(f"{where}: HTTP {status}{_sample(response)}")
+        raise ReadError(f"HTTP {status} {where}", _sample(response))
     try:
         return json.loads(response.content, parse_constant=_refuse_constant, parse_float=_finite), response
     except (ValueError, RecursionError) as error:
         kind = response.headers.get("content-type", "no content type")
-        raise DriftError(f"{where}: not JSON ({plain(kind, 60)}): {plain(error, 100)}{_sample(response)}") from error
+        said = [plain(error, 100), _sample(response)]
+        raise DriftError(f"not JSON ({plain(kind, 60)}) {where}", ": ".join(filter(None, said))) from error
 
 
 def where_of(url: httpx.URL) -> str:
@@ -96,13 +100,33 @@ def epoch_seconds(value: Any) -> float:
         try:
             value = float(value)
         except ValueError:
-            moment = datetime.fromisoformat(value)
+            try:
+                moment = datetime.fromisoformat(value)
+            except ValueError:
+                raise ValueError(f"{plain(value, 40)!r} is no time") from None
             value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{type(value).__name__} is no time")  # noqa: TRY004 - one kind of error for one kind of fault
+        raise ValueError(f"finds {kind_of(value)}, not a time")  # noqa: TRY004 - one kind of error for one kind of fault
     if not 0 <= value <= MAX_TIME * 1000:  # NaN too; and an integer may be too large for a float
         raise ValueError("it is outside 1970 to 9999")
     return value / 1000.0 if value >= 1e11 else float(value)  # noqa: PLR2004
+
+
+def kind_of(value: Any) -> str:
+    """What a value decoded from JSON is, for people."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true or false"
+        case str():
+            return "text"
+        case int() | float():
+            return "a number"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
 
 
 def date_of(response: httpx.Response) -> float | None:
@@ -132,8 +156,7 @@ def _describe(error: httpx.HTTPError) -> str:
 
 def _sample(response: httpx.Response) -> str:
     # Far more than is shown: `plain` must see a secret whole to know it.
-    text = plain(response.content[: 64 * 2**10].decode("utf-8", "replace"), 120).strip()
-    return f": {text}" if text else ""
+    return plain(response.content[: 64 * 2**10].decode("utf-8", "replace"), 120).strip()
 
 
 def _refuse_constant(name: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -11,7 +12,7 @@ from jmespath.exceptions import JMESPathError
 from engine.config import HttpJsonSource
 from engine.errors import DriftError
 from engine.signals import Bad, Part, Record
-from engine.sources.base import Page, date_of, elapsed_of, epoch_seconds, get_json, where_of
+from engine.sources.base import Page, date_of, elapsed_of, epoch_seconds, get_json, kind_of, where_of
 from engine.text import plain
 
 __all__ = ["HttpJson"]
@@ -27,22 +28,27 @@ class HttpJson:
         self.name = self.namespace = config.name
         self.interval = config.poll_interval_seconds
         self.timed = config.time is not None
+        # A record without a time is old only because it was seen: under another URL all of them would be new.
+        self.identity = json.dumps([config.id, config.time, None if self.timed else plain(config.url)])
         self.streams: tuple[str, ...] = (config.name,)
         self.url = httpx.URL(config.url)
         self._headers = {name: value.get_secret_value() for name, value in config.headers.items()}
+        self._path = plain(config.records, 120)
         self._records = jmespath.compile(config.records)
         self._id = [(path, jmespath.compile(path)) for path in config.id]
-        self._time = None if config.time is None else jmespath.compile(config.time)
+        self._time = None if config.time is None else (config.time, jmespath.compile(config.time))
 
     async def page(self, client: httpx.AsyncClient, stream: str, cursor: str | None) -> Page:  # noqa: ARG002 - one of each
         data, response = await get_json(client, self.url, self._headers)
-        where = where_of(self.url)
+        where = f"({where_of(self.url)})"
         try:
             items = self._records.search(data)
         except JMESPathError as error:
-            raise DriftError(f"{where}: `records` cannot be read: {plain(error, 200)}") from error
+            raise DriftError(f"records `{self._path}` cannot be read {where}", plain(error, 200)) from error
         if not isinstance(items, list):
-            raise DriftError(f"{where}: `records` finds {type(items).__name__}, not a list; has the answer changed?")
+            raise DriftError(
+                f"records `{self._path}` finds {kind_of(items)}, not a list; has the answer changed? {where}"
+            )
         rows = [self._decode(item) for item in items]
         return Page(
             records=[row for row in rows if isinstance(row, Record)],
@@ -58,11 +64,15 @@ class HttpJson:
             for path, expression in self._id:
                 value = expression.search(item)
                 if not isinstance(value, str | int):
-                    return Bad.of(f"id `{path}` finds {type(value).__name__}, not text or a whole number", item)
+                    return Bad.of(f"id `{path}` finds {kind_of(value)}, not text or a whole number", item)
                 identity.append(value)
             time = None
             if self._time is not None:
-                time = epoch_seconds(self._time.search(item))
+                found = self._time[1].search(item)
+                try:
+                    time = epoch_seconds(found)
+                except ValueError as error:
+                    return Bad.of(f"time `{self._time[0]}` {error}", item)
             return Record(tuple(identity), time, item)
         except JMESPathError as error:
             return Bad.of(f"a path cannot be read: {error}", item)

@@ -57,6 +57,7 @@ class PolymarketTrades:
 
     type = "polymarket_trades"
     namespace = NAMESPACE
+    identity = ""
     timed = True
 
     def __init__(self, config: PolymarketTradesSource) -> None:
@@ -75,9 +76,11 @@ class PolymarketTrades:
         try:
             envelope = _Envelope.model_validate(data)
         except ValidationError as error:
-            raise DriftError(f"{where_of(self._endpoint)}: the answer has changed its shape: {_first(error)}") from None
+            raise DriftError(
+                f"the answer has changed its shape: {_first(error)} ({where_of(self._endpoint)})"
+            ) from None
         if envelope.pagination.has_more and not envelope.pagination.next_cursor:
-            raise DriftError(f"{where_of(self._endpoint)}: the answer says that there is more, and not where")
+            raise DriftError(f"the answer says that there is more, and not where ({where_of(self._endpoint)})")
         rows = [_decode(row, wallet) for row in envelope.data]
         pagination = envelope.pagination
         return Page(
@@ -114,4 +117,4 @@ def _decode(item: Any, wallet: str) -> Record | Bad:
 
 def _first(error: ValidationError) -> str:
     fault = error.errors(include_input=False, include_url=False)[0]
-    return f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
+    return ": ".join(filter(None, (".".join(str(part) for part in fault["loc"]), fault["msg"])))

@@ -205,6 +205,10 @@ def test_what_is_refused_at_the_top(write: Write, tmp_path: Path, lines: str, re
         (f"type: polymarket_trades, wallets: ['{WALLET}', '{WALLET.lower()}']",
          ["wallets[1]: given twice (first on line 1)"]),
         ("type: polymarket_trades, max_pages: 0", ["max_pages: must be at least 1"]),
+        (
+            'type: polymarket_trades, base_url: "http://a.example?x=1"',
+            ["base_url: a base URL has no query: /v2/trades and its parameters are put after it"],
+        ),
         ("type: http_json, url: 'https://h/'", ["id: is missing"]),
         ("type: http_json, url: 'https://h/', id: item", ["id: expected a list, got text"]),
         ("type: http_json, url: 'https://h/', id: []", ["id: needs at least 1, has 0"]),

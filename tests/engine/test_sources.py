@@ -178,7 +178,7 @@ def test_a_row_that_is_none(row: Any) -> None:
 )
 def test_an_envelope_that_changed_is_drift(data: Any) -> None:
     """pmxt#892: an array became an envelope, and the answer was "no trades"."""
-    with pytest.raises(DriftError, match=r"api\.example/v2/trades: the answer "):
+    with pytest.raises(DriftError, match=r"the answer "):
         ask(polymarket(), body(json.dumps(data)))
 
 
@@ -310,8 +310,8 @@ def test_ids_keep_their_type_and_every_digit() -> None:
 @pytest.mark.parametrize(
     ("records", "time", "item", "reason"),
     [
-        ("@", "t", {"id": 1}, "NoneType is no time"),
-        ("@", "t", {"id": 1, "t": "\ud800\x1b[31m"}, "Invalid isoformat string"),
+        ("@", "t", {"id": 1}, "time `t` finds nothing, not a time"),
+        ("@", "t", {"id": 1, "t": "\ud800\x1b[31m"}, "time `t` "),
         ("@", "sum(t)", {"id": 1, "t": ["\ud800\x1b"]}, "a path cannot be read: In function sum()"),
     ],
 )
@@ -383,20 +383,20 @@ def test_html_with_200_is_drift_and_shown_harmless() -> None:
 @pytest.mark.parametrize(
     ("records", "data", "kind"),
     [
-        ("data", {}, "NoneType"),
-        ("data", {"data": {}}, "dict"),
-        ("@", {"data": []}, "dict"),
-        ("@", "x", "str"),
-        ("@", None, "NoneType"),
+        ("data", {}, "nothing"),
+        ("data", {"data": {}}, "an object"),
+        ("@", {"data": []}, "an object"),
+        ("@", "x", "text"),
+        ("@", None, "nothing"),
     ],
 )
 def test_records_that_are_no_list_are_drift(records: str, data: Any, kind: str) -> None:
-    with pytest.raises(DriftError, match=f"`records` finds {kind}, not a list"):
+    with pytest.raises(DriftError, match=f"records `{records}` finds {kind}, not a list"):
         ask(http_json(records=records), body(json.dumps(data)))
 
 
 def test_a_path_that_fails_on_the_answer_is_drift() -> None:
-    with pytest.raises(DriftError, match="`records` cannot be read"):
+    with pytest.raises(DriftError, match=r"records `sort_by.* cannot be read"):
         ask(http_json(records="sort_by(data, &x)"), body('{"data": [{"x": 1}, {"x": "a"}]}'))
 
 
@@ -407,8 +407,8 @@ def test_a_path_that_fails_on_the_answer_is_drift() -> None:
     ("answer", "kind", "text"),
     [
         (httpx.Response(429, text="slow down"), RefusedError, "refused by a rate limit"),
-        (httpx.Response(404), ReadError, "http://api.example/items: HTTP 404"),
-        (httpx.Response(500, text="\x1b[2Joops\n" + "x" * 1000), ReadError, "HTTP 500: "),
+        (httpx.Response(404), ReadError, "HTTP 404 (http://api.example/items)"),
+        (httpx.Response(500, text="\x1b[2Joops\n" + "x" * 1000), ReadError, "HTTP 500 (http://api.example/items): "),
         (httpx.Response(204), DriftError, "not JSON (no content type)"),
         (httpx.ConnectTimeout(""), ReadError, "no connection in time"),
         (httpx.ReadTimeout("no complete answer within 30 s"), ReadError, "no answer in time: no complete answer"),

@@ -65,7 +65,7 @@ def test_verbs_say_what_they_did_and_become_events(tmp_path: Path) -> None:
             await wait(clock, 61)
             outcomes += [await engine.resume("bob"), await engine.resume("bob")]
             assert [(outcome.ok, outcome.text, outcome.count) for outcome in outcomes] == [
-                (True, "a: polled now by ana", 1),
+                (True, "a: asked by ana to poll now", 1),
                 (True, "would forget 2 identifiers of a", 2),
                 (True, "2 identifiers of a forgotten by ana", 2),
                 (True, "paused by ana; 0 in flight", 0),
@@ -76,7 +76,7 @@ def test_verbs_say_what_they_did_and_become_events(tmp_path: Path) -> None:
             events, missed = engine.events(seq)
             assert missed == 0
             assert [(event.level, event.text) for event in events] == [
-                ("info", "a: polled now by ana"),
+                ("info", "a: asked by ana to poll now"),
                 ("warning", "2 identifiers of a forgotten by ana"),
                 ("warning", "paused by ana; 0 in flight"),
                 ("info", "resumed by bob after 61 s"),
@@ -135,12 +135,16 @@ def test_the_snapshot_in_each_state(tmp_path: Path) -> None:
             await wait(clock, 5)
             states = sorted(source.state for source in engine.snapshot().sources)
             assert states == ["live", "throttled"]
-            assert "429" in next(s.reason for s in engine.snapshot().sources if s.state == "throttled")
+            held = next(source for source in engine.snapshot().sources if source.state == "throttled")
+            assert "429" in held.reason
+            assert held.attempt == 1
+            assert held.next_poll is not None
+            assert held.next_poll - clock.mono() > 10, "whatever its beat says"
             api.faults.append(httpx.Response(404))
             await wait(clock, 5.5)
             failing = [source for source in engine.snapshot().sources if source.state == "failing"]
             assert len(failing) == 1
-            assert failing[0].reason.endswith(".example/items: HTTP 404")
+            assert failing[0].reason == "HTTP 404 (http://api.example/items)"
             assert failing[0].attempt >= 1
             await wait(clock, 5)  # a read may be under way
             api.latency = 0.5

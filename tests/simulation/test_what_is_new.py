@@ -584,14 +584,15 @@ def test_a_repeated_cursor_ends_the_read(tmp_path: Path) -> None:
 def test_a_failing_source_stops_no_other_and_recovers(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(tmp_path)
-        world.api.broken_paths["/bad"] = lambda: httpx.Response(500, text="oops")
+        # What the server says of a failure may differ each time; it is told once all the same.
+        world.api.broken_paths["/bad"] = lambda: httpx.Response(500, text=f"oops {len(world.api.log)}")
         bad = items_source("bad", url="http://api.example/bad", poll_interval_seconds=1.0)
         config = config_of(bad, items_source("good"), backoff={"base_seconds": 1.0, "cap_seconds": 20.0})
         async with world.engine(config) as engine:
             await world.wait(400)
             snapshot = engine.snapshot()
             assert [source.state for source in snapshot.sources] == ["failing", "live"]
-            assert "HTTP 500: oops" in snapshot.sources[0].reason
+            assert snapshot.sources[0].reason.startswith("HTTP 500 (http://api.example/bad): oops ")
             assert snapshot.sources[1].reads >= 80
             times = [at for at, url in world.api.log if url.path == "/bad"]
             gaps = [later - earlier for earlier, later in pairwise(times)]
@@ -665,7 +666,7 @@ def test_a_page_of_only_bad_records_is_drift(tmp_path: Path) -> None:
             await world.wait(20)
             source = engine.snapshot().sources[0]
             assert source.state == "failing"
-            why = "every record of a page is bad (2): id `id` finds NoneType, not text or a whole number"
+            why = "every record of a page is bad: id `id` finds nothing, not text or a whole number (2 records)"
             assert source.reason == why
             assert engine.snapshot().quarantined == 0
             assert [event.level for event in engine.events(0)[0]][-1] == "error"
@@ -686,6 +687,47 @@ def test_429_is_no_empty_page_and_pages_wait_under_it(tmp_path: Path) -> None:
             await world.wait(200)
             assert world.acted == list(range(1, 13))
             assert engine.snapshot().sources[0].failures == 0
+
+    run(scenario)
+
+
+# A config that changes.
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "anew"),
+    [
+        ({"id": ["id"]}, {"id": ["id", "n"]}, True),
+        ({"id": ["id"], "time": "t"}, {"id": ["id", "n"], "time": "t"}, True),
+        ({"time": "t"}, {}, True),
+        ({"url": "http://api.example/items"}, {"url": "http://api.example/other"}, True),
+        ({"time": "t", "url": "http://api.example/items"}, {"time": "t", "url": "http://api.example/other"}, False),
+        ({}, {}, False),
+    ],
+)
+def test_another_identity_begins_as_on_a_first_start(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any], anew: bool
+) -> None:
+    """Under another identity nothing that is known is known: all that is served would be acted on again."""
+
+    async def scenario() -> None:
+        world = World(tmp_path)
+        async with world.engine(config_of(items_source(**before))):
+            await world.wait(1)
+            world.api.items = [{"id": number, "n": -number, "t": world.api.now} for number in range(5)]
+            await world.wait(10)
+            assert sorted(world.acted) == list(range(5))
+        async with world.engine(config_of(items_source(**after))) as engine:
+            await world.wait(1)
+            assert sorted(world.acted) == list(range(5))
+            assert any("begins as on a first start" in text for text in texts(engine)) == anew
+            world.api.items.append({"id": 9, "n": 9, "t": world.api.now})
+            await world.wait(10)
+            assert world.acted[5:] == [9]
+        async with world.engine(config_of(items_source(**after))) as engine:
+            await world.wait(10)
+            assert world.acted[6:] == []
+            assert not any("begins as on a first start" in text for text in texts(engine))
 
     run(scenario)
 

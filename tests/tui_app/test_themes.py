@@ -117,5 +117,7 @@ def test_choice() -> None:
     assert choose_theme(None, themes, {"TERM": "linux"}) == "ansi-16"
     for name in ("NO_COLOR", "SSH_CONNECTION", "SSH_TTY"):
         assert choose_theme(None, themes, {"TERM": "xterm-256color", name: "1"}) == "ansi-16"
-    with pytest.raises(ConfigError, match=re.escape("'gold'; there are: ansi-16, polltop-dark, polltop-light")):
+    with pytest.raises(ConfigError, match=re.escape("'gold': there are ansi-16, polltop-dark, polltop-light; one of")):
         choose_theme("gold", themes, {})
+    with pytest.raises(ConfigError, match=r"gold\.yaml:3: not YAML"):
+        choose_theme("gold", themes, {}, ["gold.yaml:3: not YAML"])

@@ -44,8 +44,8 @@ def _cause(cooldown: CooldownView, more: int, width: int) -> Line:
 
 def _quiet(view: View, width: int) -> list[Line]:
     snap = view.snapshot
-    refused = sum(limit.refused for limit in snap.limits)
-    errors = snap.responses.get("error", 0)
+    refused = snap.responses.get("429", 0)
+    errors = snap.responses.get("error", 0) + snap.responses.get("no connection", 0)
     last = f"last: {harmless(snap.last_cooldown)}" if snap.last_cooldown else "no back-off yet"
     told = "unknown" if view.over else "none active"
     return [

@@ -32,9 +32,9 @@ class EvictScreen(ModalScreen[Outcome | None]):
         Binding("up,down", "scope", "Scope", id="evict.scope"),
     ]
 
-    def __init__(self, evict: Evict, scopes: list[tuple[str, EvictScope]], entries: int, host: str) -> None:
+    def __init__(self, evict: Evict, scopes: list[tuple[str, EvictScope]], host: str) -> None:
         super().__init__(id="evict-screen")
-        self.evict, self.scopes, self.entries, self.host = evict, scopes, entries, host
+        self.evict, self.scopes, self.host = evict, scopes, host
         self.at = 0
         self.left = False
         self.preview: Outcome | None = None
@@ -82,9 +82,7 @@ class EvictScreen(ModalScreen[Outcome | None]):
         if self.preview is None:
             lines.append(line("Removes …"))
         elif self.preview.ok:
-            lines.append(
-                line("Removes ", (f"{count(self.preview.count)} of {count(self.entries)} identifiers", "warn"))
-            )
+            lines.append(line("Removes ", (f"{count(self.preview.count)} identifiers", "warn")))
         else:
             lines.append(line("Refused ", (cut(harmless(self.preview.text), width - 8), "bad")))
         lines.append(line("Effect  the next sighting of each is acted on again"))

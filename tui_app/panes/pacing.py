@@ -56,7 +56,7 @@ def pacing_lines(view: View, width: int, height: int) -> list[Line]:
     full: Role = "warn" if limit.used >= limit.requests else "bar"
     lines.append(line(" ", used, "  ", (bar(limit.used, limit.requests, min(20, inner - len(used) - 2)), full)))
     queue = f"queue {limit.queue}"
-    refused = sum(each.refused for each in snap.limits)
+    refused = snap.responses.get("429", 0)
     parts = (_next(view, limit), queue, f"flight {snap.in_flight}", f"429s {count(refused)}")
     lines.append(line(" ", words(parts, inner)))
     if height > len(lines):

@@ -57,7 +57,7 @@ def _state(view: View, source: SourceView) -> Span:
 def _next(view: View, source: SourceView) -> str:
     if view.over or view.held:
         return "-"
-    if source.reading:
+    if source.reading and source.state != "throttled":
         return "now"
     left = view.until(source.next_poll)
     return "due" if left == 0 else seconds(left)

@@ -127,7 +127,7 @@ def test_a_file_without_rows_is_refused(tmp_path: Path, kind: str) -> None:
         path.mkdir()
     elif kind == "empty":
         path.write_text("\n\n")
-    with pytest.raises(ConfigError, match=r"tape\.jsonl:1: "):
+    with pytest.raises(ConfigError, match=r"tape\.jsonl: (not a file|cannot be read)|tape\.jsonl:1: holds no rows"):
         load(path)
 
 
