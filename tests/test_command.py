@@ -278,6 +278,7 @@ def test_a_reader_that_stalls_stops_neither_polling_nor_the_end(
             owed.append(json.loads(process.stdout.readline())["id"])
         assert owed == ids[-len(owed) :]
         assert len(owed) == len(ids) or kind == "terminal"
+        assert summary["owed"] >= len(owed)
         ends_in_time(process)
 
 

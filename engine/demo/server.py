@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import threading
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -113,8 +113,9 @@ class _Thread(threading.Thread):
         return self._url
 
     def stop(self) -> None:
-        if self._loop is not None and self._left is not None and self.is_alive():
-            self._loop.call_soon_threadsafe(self._left.set)
+        if self._loop is not None and self._left is not None:
+            with suppress(RuntimeError):  # the loop has closed: it has ended already
+                self._loop.call_soon_threadsafe(self._left.set)
         self.join(_THREAD_SECONDS)
         if self._error is not None:
             raise self._error
