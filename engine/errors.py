@@ -11,11 +11,27 @@ PolltopError                 base: its text is shown as it is, without a traceba
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "DriftError", "PolltopError", "ReadError", "RefusedError", "StateHeldError", "StoreError"]
+__all__ = [
+    "ConfigError",
+    "DriftError",
+    "PolltopError",
+    "ReadError",
+    "RefusedError",
+    "StateHeldError",
+    "StoreError",
+    "sole",
+]
 
 
 class PolltopError(Exception):
     """Base of all errors whose text is written for the operator."""
+
+
+def sole(error: BaseException) -> BaseException:
+    """The one error in a group of one, however deep; else the error itself."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 class ConfigError(PolltopError):

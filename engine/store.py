@@ -314,7 +314,9 @@ class Store:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise StoreError(f"{self.path}: {error}") from error
+            damaged = getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+            advice = "; restore it, or move it (and its -wal) aside to start afresh" if damaged else ""
+            raise StoreError(f"{self.path}: {error}{advice}") from error
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error
 

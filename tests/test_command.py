@@ -113,6 +113,26 @@ def test_a_state_folder_that_cannot_be_one_is_named(folder: Path) -> None:
     assert (folder / "file").read_text() == "not a folder"
 
 
+@pytest.mark.parametrize("fault", ["cut", "overwritten", "not a database"])
+def test_a_damaged_ledger_is_named_without_a_traceback(folder: Path, upstream: tuple[Demo, Path], fault: str) -> None:
+    arguments = ("--config", upstream[1], "--state-dir", folder / "state", "--no-ui", "--duration", 0.5)
+    assert command.run(*arguments).returncode == 0
+    ledger = folder / "state" / "polltop.sqlite3"
+    content = ledger.read_bytes()
+    if fault == "cut":
+        ledger.write_bytes(content[:5000])
+    elif fault == "overwritten":
+        ledger.write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096))
+    else:
+        ledger.write_text("A letter to the editor. " * 1000)
+    done = command.run(*arguments)
+    assert done.returncode == 1
+    *_, said = done.stderr.splitlines()
+    assert said.startswith(f"{ledger}: ")
+    assert "move it (and its -wal) aside to start afresh" in said
+    assert "Traceback" not in done.stderr
+
+
 def test_a_tape_with_a_broken_line_is_refused_with_that_line(folder: Path) -> None:
     tape = folder / "tape.jsonl"
     tape.write_text('{"proxy_wallet": 1}\nnot json\n', encoding="utf-8")

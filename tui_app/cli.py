@@ -18,7 +18,7 @@ from platformdirs import user_state_path
 from engine import __version__, log
 from engine.clock import SystemClock
 from engine.config import Config, default_path, load
-from engine.errors import ConfigError, PolltopError, StateHeldError
+from engine.errors import ConfigError, PolltopError, StateHeldError, sole
 from engine.logstreams import RotatedFile, Unstalled
 from engine.text import plain
 
@@ -121,15 +121,13 @@ def main() -> NoReturn:
     """Run the command, and end the process with its exit code. What a user can cause shows no traceback."""
     try:
         app(standalone_mode=True)
-    except StateHeldError as error:
+    except (PolltopError, BaseExceptionGroup) as group:
+        # The engine's tasks end in groups.
+        error = sole(group)
+        if not isinstance(error, PolltopError):
+            raise
         _say(error)
-        sys.exit(HELD)
-    except ConfigError as error:
-        _say(error)
-        sys.exit(USAGE)
-    except PolltopError as error:
-        _say(error)
-        sys.exit(FAILED)
+        sys.exit(HELD if isinstance(error, StateHeldError) else USAGE if isinstance(error, ConfigError) else FAILED)
     sys.exit(0)
 
 

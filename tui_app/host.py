@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, TypeVar
 import anyio
 
 from engine import __version__, log
-from engine.errors import PolltopError
+from engine.errors import PolltopError, sole
 from engine.snapshot import Event, EvictScope, Outcome, Pull, Snapshot
 from engine.text import plain
 from tui_app.app import MonitorApp
@@ -64,8 +64,7 @@ class HostedEngine(Protocol):
 
 def reason(error: BaseException) -> str:
     """What ended an engine, for an operator: our own errors in their words, others with their type."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
+    error = sole(error)
     if isinstance(error, BaseExceptionGroup):
         return plain(f"{reason(error.exceptions[0])} (and {len(error.exceptions) - 1} more)", 300)
     text = str(error) if isinstance(error, PolltopError) else f"{type(error).__name__}: {error}"
