@@ -74,7 +74,10 @@ class Lines(Widget):
         if y >= len(self._shown):
             return Strip.blank(self.size.width, base)
         styles = {role: self._style(role) for _, role in self._shown[y]}
-        return Strip([Segment(text, styles[role]) for text, role in self._shown[y]], self.size.width)
+        strip = Strip([Segment(text, styles[role]) for text, role in self._shown[y]])
+        # A frame may come between a new size and the paint that it asks for. A line that is too long would then run
+        # into what is beside it, which nobody repaints.
+        return strip.adjust_cell_length(self.size.width, base)
 
     def _style(self, role: Role) -> Style:
         return self.get_component_rich_style(f"lines--{role}") if role else self.rich_style
