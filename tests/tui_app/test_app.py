@@ -11,6 +11,8 @@ from textual.widgets import Button, Input
 from engine.snapshot import Outcome, Pull, SinkView, Snapshot
 from tests.tui_app import builders as b
 from tests.tui_app.bench import Bench, bench
+from tui_app.app import MonitorApp
+from tui_app.format import cells
 from tui_app.keys import KEYS
 from tui_app.panes.evict import EvictScreen
 from tui_app.panes.header import Standing, header_line
@@ -521,6 +523,26 @@ class TestSize:
                 assert len(seen) == 1
 
         run(act)
+
+    def test_what_is_drawn_before_the_blocks_know_their_new_size_stays_in_its_place(self) -> None:
+        async def act(on: Bench) -> None:
+            drawn: list[tuple[int, set[int]]] = []
+
+            def look(app: MonitorApp) -> None:
+                frame = app.screen._compositor
+                rows = {sum(cells(segment.text) for segment in strip) for strip in frame.render_strips()}
+                drawn.append((frame.size.width, rows))
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(MonitorApp, "post_display_hook", look)
+                for size in ((120, 40), (119, 40), (250, 70), (80, 24), (60, 16)):
+                    await on.pilot.resize_terminal(*size)
+                    await on.settle()
+                await on.press("1", "1")
+            assert {width for width, _ in drawn} >= {120, 119, 250, 80, 60}
+            assert [(width, rows) for width, rows in drawn if rows != {width}] == []
+
+        run(act, size=(119, 40))
 
     def test_every_row_of_the_screen_is_given_away(self) -> None:
         for height in range(16, 200):
