@@ -124,9 +124,8 @@ def _jmespath(value: str) -> str:
     try:
         jmespath.compile(value)
     except JMESPathError as error:
-        raise ValueError(
-            f"not a JMESPath expression: {re.split(':?,? ?for expression:|:?$', str(error).splitlines()[0])[0]}"
-        ) from error
+        what = str(error).splitlines()[0].partition(", for expression")[0].rstrip(":")
+        raise ValueError(f"not a JMESPath expression: {what}") from error
     return value
 
 

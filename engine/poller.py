@@ -60,7 +60,7 @@ class Stream:
     error: str = ""
     """Why the last read failed; empty when it did not."""
     told: str = ""
-    """Of what kind the last failure was."""
+    """Of what kind it was: what the server said may differ each time."""
     gap: bool = False
     """The last read left one: said once, counted each time."""
     changed: float = 0.0
@@ -198,7 +198,7 @@ class Poller:
         if not stream.error:
             stream.changed = self._clock.boot()
         kind = error.kind if isinstance(error, ReadError) else text
-        if kind != stream.told or not stream.error:
+        if kind != stream.told:
             # One line for a change of state, not for each poll that fails alike.
             self._board.say(level, f"{stream.state.name}: {text}", source=self.source.name)
         stream.error, stream.told = text, kind
@@ -207,7 +207,7 @@ class Poller:
         if stream.attempt:
             self._board.say("info", f"{stream.state.name}: reads again after {stream.attempt} failed")
             stream.changed = self._clock.boot()
-        stream.attempt, stream.error = 0, ""
+        stream.attempt, stream.error, stream.told = 0, "", ""
         stream.counts.reads += 1
         stream.last_ok = self._clock.boot()
         stream.latency = read.elapsed

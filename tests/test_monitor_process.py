@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -145,7 +146,8 @@ def test_a_pty_that_nobody_reads_does_not_delay_the_engine(terminal: Terminal, u
     ended = time.monotonic()
     arrivals = [at for at in upstream[0].log.arrivals("/v2/trades") if began < at < ended]
     gaps = [later - earlier for earlier, later in pairwise([began, *arrivals, ended])]
-    assert max(gaps) < 4.0, "polled every 0.3 s all the while"
+    assert median(gaps) < 1.0, "as often as the limit allows"
+    assert max(gaps) < 4.0, "all the while"
     terminal.process.send_signal(signal.SIGTERM)
     assert terminal.process.wait(4) == 0
     assert time.monotonic() - ended < 3.0

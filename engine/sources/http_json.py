@@ -11,7 +11,7 @@ from jmespath.exceptions import JMESPathError
 
 from engine.config import HttpJsonSource
 from engine.errors import DriftError
-from engine.signals import Bad, Part, Record
+from engine.signals import Bad, Part, Record, digest
 from engine.sources.base import Page, date_of, elapsed_of, epoch_seconds, get_json, kind_of, where_of
 from engine.text import plain
 
@@ -29,7 +29,10 @@ class HttpJson:
         self.interval = config.poll_interval_seconds
         self.timed = config.time is not None
         # A record without a time is old only because it was seen: under another URL all of them would be new.
-        self.identity = json.dumps([config.id, config.time, None if self.timed else plain(config.url)])
+        # Without what `${NAME}` put in: another key to the same door changes nothing. As a digest: it is stored, and a
+        # URL may hold a secret that was written out.
+        url = None if self.timed else plain(config.url, len(config.url))
+        self.identity = digest((json.dumps([config.id, config.time, url]),)).hex()
         self.streams: tuple[str, ...] = (config.name,)
         self.url = httpx.URL(config.url)
         self._headers = {name: value.get_secret_value() for name, value in config.headers.items()}

@@ -215,6 +215,8 @@ def test_what_is_refused_at_the_top(write: Write, tmp_path: Path, lines: str, re
         (f"type: http_json, url: 'https://h/', id: [{'a,' * 17}]", ["id: takes at most 16"]),
         ("type: http_json, url: 'https://h/', id: ['a[[']",
          [f"id[0]: {NO_JMESPATH}"]),
+        ("type: http_json, url: 'https://h/', id: ['data.[items']",
+         ["id[0]: not a JMESPath expression: Invalid jmespath expression: Incomplete expression"]),
         ("type: http_json, url: 'https://[', id: [a]", ["url: Invalid IPv6 URL"]),
         ("type: http_json, url: 'https://h/', id: [a], headers: {'A b': x, B: 5, C: \"x\\ny\", D: ' x', E: ''}",
          ["headers.A b: a header's name is letters, digits and dashes",
