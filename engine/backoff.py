@@ -9,16 +9,11 @@ taken from it, so that nothing is sent before the hint has passed. `attempt` cou
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from enum import Enum
 
-__all__ = ["MAX_HINT_SECONDS", "Verdict", "classify", "full_jitter", "http_date", "retry_after", "wait_after_refusal"]
+import httpx
 
-MAX_HINT_SECONDS = 86_400.0
-"""A longer hint is taken as a day: by then a person has looked."""
+__all__ = ["Verdict", "classify", "full_jitter", "is_safe", "may_send_again", "wait_after_refusal"]
 
 LEAST_WAIT_SECONDS = 1.0
 """Some servers say `Retry-After: 0` while they still refuse (a gateway was seen to count 10 down to 0)."""
@@ -29,17 +24,10 @@ BAN_MEMORY_SECONDS = 600.0
 BAN_SECONDS = 900.0
 """The first wait after a ban; it doubles with each further one."""
 
-_DIGITS = re.compile(r"[0-9]{1,10}")
-_TIME = r"[0-9]{2}:[0-9]{2}:[0-9]{2}"
-_DATE = re.compile(  # IMF-fixdate, RFC 850, asctime: what Python's parser takes beyond them is no HTTP-date
-    rf"[A-Z][a-z]{{2}}, [0-9]{{1,2}} [A-Z][a-z]{{2}} [0-9]{{4}} {_TIME} (?:GMT|UTC)"
-    rf"|[A-Z][a-z]{{5,8}}, [0-9]{{2}}-[A-Z][a-z]{{2}}-[0-9]{{2}} {_TIME} (?:GMT|UTC)"
-    rf"|[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ 0-9][0-9] {_TIME} [0-9]{{4}}"
-)
-_LEAP_SECOND = re.compile(r"(?<=:[0-9]{2}):60")
-_LIST = re.compile(r",(?! [0-9]{1,2}[ -][A-Z])")  # the comma within a date joins no values
 _HTTP_ERROR = 400
 _SERVER_ERROR = 500
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
 class Verdict(Enum):
@@ -50,6 +38,8 @@ class Verdict(Enum):
     """Too fast: the limit cools down, the request is tried again."""
     BANNED = "banned"
     """Refused for longer, because refusals were not heeded (or so the server thinks)."""
+    UNAVAILABLE = "unavailable"
+    """The server asks to be left alone for a while: the limit cools down, and learns nothing about its rate."""
     FATAL = "fatal"
     """The request itself is wrong (400, 404, ...): raised at once, never retried as a rate limit."""
     TRANSIENT = "transient"
@@ -57,68 +47,68 @@ class Verdict(Enum):
 
     @property
     def refused(self) -> bool:
-        return self in (Verdict.REFUSED, Verdict.BANNED)
+        return self in (Verdict.REFUSED, Verdict.BANNED, Verdict.UNAVAILABLE)
 
 
 def classify(status: int, *, hint: float | None, since_refusal: float | None) -> Verdict:
-    """Judge an answer by its status.
+    """Judge an answer by its status and header fields; what its body says may make a refusal of it (`body_says`).
 
-    | status                                            | verdict   |
-    |---------------------------------------------------|-----------|
-    | below 400                                         | OK        |
-    | 429; 503 with Retry-After                         | REFUSED   |
-    | 403, 418 within ten minutes of a cool-down        | BANNED    |
-    | 408, 425 and every other 5xx                      | TRANSIENT |
-    | every other 4xx                                   | FATAL     |
+    | status                                          | verdict     | sent again, by us                         |
+    |-------------------------------------------------|-------------|-------------------------------------------|
+    | below 400                                       | OK          | no                                        |
+    | 429                                             | REFUSED     | after the cool-down, safe method or not   |
+    | 403 with a hint                                 | REFUSED     | after the cool-down, safe method or not   |
+    | 403, 418 within ten minutes of a cool-down      | BANNED      | after the ban, by a later poll            |
+    | 503 with a hint                                 | UNAVAILABLE | after the cool-down, if the method is safe|
+    | 408, 425 and every other 5xx                    | TRANSIENT   | no: the next beat asks again              |
+    | every other 4xx                                 | FATAL       | no                                        |
+
+    A refused request was not carried out (RFC 6585 4), so that any method may be sent again. What waits for a cool-down
+    does so for `PATIENCE_SECONDS` at most. What became of a request without an answer: `may_send_again`.
 
     Args:
         status: The HTTP status code.
-        hint: Seconds of Retry-After, None without one.
+        hint: Seconds that the answer asks to be left alone, None when it does not (`Retry-After`, a quota used up).
         since_refusal: Seconds since the last cool-down of the same limits was over, None when there was none.
     """
     if status < _HTTP_ERROR:
         return Verdict.OK
-    if status == 429 or (status == 503 and hint is not None):  # noqa: PLR2004 - the table above names them
+    # GitHub answers 403 as well as 429 when a limit is exceeded, with the same hints.
+    if status == 429 or (status == 403 and hint is not None):  # noqa: PLR2004 - the table above names them
         return Verdict.REFUSED
     if status in (403, 418) and since_refusal is not None and since_refusal < BAN_MEMORY_SECONDS:
         return Verdict.BANNED
+    if status == 503 and hint is not None:  # noqa: PLR2004 - the table above names them
+        return Verdict.UNAVAILABLE
     if status >= _SERVER_ERROR or status in (408, 425):
         return Verdict.TRANSIENT
     return Verdict.FATAL
 
 
-def http_date(text: str) -> float | None:
-    """Seconds since the epoch of an HTTP-date in any of the three forms of RFC 9110 5.6.7; None when it is none."""
-    if not _DATE.fullmatch(text):
-        return None
-    # RFC 9110 allows second 60; datetime does not.
-    text, leap = _LEAP_SECOND.subn(":59", text)
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, TypeError):
-        return None
-    # The asctime form names no zone, and is UTC.
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() + leap
+def is_safe(method: str) -> bool:
+    """Whether a request may be sent twice without asking whether the first was carried out (RFC 9110 9.2.1)."""
+    return method.upper() in _SAFE
 
 
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds that `Retry-After` asks for, counted from the receipt of the answer; None without a usable hint.
+def may_send_again(error: httpx.HTTPError, method: str) -> bool:
+    """Whether a request that failed without a byte of an answer may be sent again at once, through the pacer.
 
-    Only the two forms of RFC 9110 10.2.3 are read: 1 to 10 ASCII digits, or an HTTP-date, which counts from the
-    answer's own `Date` where that can be read, so that a wrong clock here does not matter. Of several values the
-    largest holds. A date in the past is no hint. At most `MAX_HINT_SECONDS`.
+    | error                                                          | safe method | other |
+    |----------------------------------------------------------------|-------------|-------|
+    | ReadError, WriteError, CloseError, and RemoteProtocolError     | once        | no    |
+    | when the server disconnected                                   |             |       |
+    | RemoteProtocolError for an answer that is no HTTP,             | no          | no    |
+    | ConnectError, ProxyError, every timeout, LocalProtocolError,   |             |       |
+    | UnsupportedProtocol, DecodingError, TooManyRedirects           |             |       |
+
+    The first row is what a connection does that the server closed while it was idle (RFC 9112 9.3.1): the request is
+    sent once more on a fresh one. Everything else is for the next beat: a poll is its own retry.
     """
-    sent = http_date(headers.get("date", "").strip(" \t"))
-    delays: list[float] = []
-    for part in _LIST.split(headers.get("retry-after", "")):
-        text = part.strip(" \t")
-        if _DIGITS.fullmatch(text):
-            delays.append(float(text))
-        elif (when := http_date(text)) is None:
-            return None
-        elif (delay := when - (now if sent is None else sent)) > 0:
-            delays.append(delay)
-    return min(max(delays), MAX_HINT_SECONDS) if delays else None
+    if isinstance(error, httpx.RemoteProtocolError):
+        died = "disconnected" in str(error)  # httpcore has one class for both
+    else:
+        died = isinstance(error, httpx.ReadError | httpx.WriteError | httpx.CloseError)
+    return died and is_safe(method)
 
 
 def full_jitter(attempt: int, *, base: float, cap: float, rng: random.Random) -> float:
