@@ -135,6 +135,12 @@ def _wallet(value: str) -> str:
     return value.lower()
 
 
+def _method(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z]{1,20}", value):
+        raise ValueError("a method is a word, as GET")
+    return value.upper()
+
+
 RateText = Annotated[Rate, BeforeValidator(Rate.parse), PlainSerializer(str)]
 Url = Annotated[str, AfterValidator(_url)]
 Name = Annotated[str, AfterValidator(_name)]
@@ -142,6 +148,7 @@ HeaderName = Annotated[str, AfterValidator(_header_name)]
 HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
 JmesPath = Annotated[str, AfterValidator(_jmespath)]
 Wallet = Annotated[str, AfterValidator(_wallet)]
+Method = Annotated[str, AfterValidator(_method)]
 
 
 class _Model(BaseModel):
@@ -168,6 +175,28 @@ class LimitConfig(_Model):
 
     match: Url
     rate: RateText
+    methods: list[Method] = Field(default_factory=list, max_length=16)
+    """Only requests by these methods; without any, all."""
+    sources: list[Name] = Field(default_factory=list, max_length=1000)
+    """Only requests of these sources; without any, all."""
+    cost: dict[Url, Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default_factory=dict, max_length=1000)
+    """What a request takes of the rate, by the first pattern that matches its URL; 1 where none does."""
+    max_in_flight: int | None = Field(None, ge=1, le=10_000)
+    """Requests under this limit at a time."""
+
+    @model_validator(mode="after")
+    def _affordable(self) -> Self:
+        dear = [match for match, cost in self.cost.items() if cost > self.rate.requests]
+        if dear:
+            raise ValueError(f"costs more than the whole rate, and could never be sent: {', '.join(dear)}")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The pattern, and what else narrows it; for people."""
+        methods = f"{','.join(self.methods)} " if self.methods else ""
+        sources = f" of {','.join(self.sources)}" if self.sources else ""
+        return f"{methods}{self.match}{sources}"
 
 
 class _Source(_Model):
@@ -255,6 +284,10 @@ class Config(_Model):
     """Per host, for a URL that matches no limit."""
     headroom: float = Field(0.1, ge=0, le=0.9)
     """The part of every limit left unused."""
+    max_in_flight: int = Field(64, ge=1, le=10_000)
+    """Requests to one host at a time."""
+    max_cooldown_seconds: float = Field(900.0, ge=0, le=_DAY)
+    """A cool-down longer than this may be overridden by polling the source by hand."""
     backoff: Backoff = Backoff()
     limits: list[LimitConfig] = Field(default_factory=list, max_length=1000)
     sources: list[SourceConfig] = Field(min_length=1, max_length=1000)
@@ -269,6 +302,14 @@ class Config(_Model):
             twice = {name for name in names if names.count(name) > 1}
             if twice:
                 raise ValueError(f"{what} given twice: {', '.join(sorted(twice))}")
+        return self
+
+    @model_validator(mode="after")
+    def _limits_of_sources(self) -> Self:
+        names = {source.name for source in self.sources}
+        lost = {name for limit in self.limits for name in limit.sources} - names
+        if lost:
+            raise ValueError(f"limits name sources that do not exist: {', '.join(sorted(lost))}")
         return self
 
 

@@ -4,8 +4,8 @@ PolltopError                 base: its text is shown as it is, without a traceba
 ├── ConfigError              the config is wrong; carries every problem found, not the first only
 ├── StateHeldError           another engine holds the state folder
 ├── StoreError               the state folder cannot be read or written
+├── ThrottledError           a limit cools down for longer than a request waits: no failure of anybody
 └── ReadError                one read of a stream failed; the source lives on
-    ├── RefusedError         refused by a rate limit as often as `max_tries` allows
     └── DriftError           an answer that no longer has the shape that its source knows
 """
 
@@ -16,9 +16,9 @@ __all__ = [
     "DriftError",
     "PolltopError",
     "ReadError",
-    "RefusedError",
     "StateHeldError",
     "StoreError",
+    "ThrottledError",
     "sole",
 ]
 
@@ -50,6 +50,15 @@ class StoreError(PolltopError):
     """The state folder or its database cannot be used; the text says which file and why."""
 
 
+class ThrottledError(PolltopError):
+    """Nothing may be sent before `until` (`Clock.boot`), which is longer than this request waits; try again then."""
+
+    def __init__(self, limit: str, until: float, cause: str) -> None:
+        super().__init__(f"throttled by {limit}: {cause}")
+        self.limit = limit
+        self.until = until
+
+
 class ReadError(PolltopError):
     """A read that failed and was dropped whole; nothing of it was recorded.
 
@@ -59,10 +68,6 @@ class ReadError(PolltopError):
     def __init__(self, kind: str, said: str = "") -> None:
         super().__init__(f"{kind}: {said}" if said else kind)
         self.kind = kind
-
-
-class RefusedError(ReadError):
-    """A rate limit refused a request `max_tries` times in one read."""
 
 
 class DriftError(ReadError):
