@@ -1,42 +1,63 @@
 """The only door to the network: every request, with each page, redirect, auth hop and retry, asks the pacer first.
 
-httpx 0.28 has two faults that the rules here avoid. A cancelled request that is still queued for a connection can lose
-its pool slot for good (encode/httpcore#1093): the pool here is unbounded and the pacer bounds what is in flight, so
-nothing ever queues there; requests are cancelled by anyio scopes only. And a decompression bomb arrives as one chunk:
-only gzip is asked for, read raw, and inflated in bounded steps.
+Each answer goes back to the pacer: whether it was a refusal, what it asks for, and what it says is left. httpx hands on
+a decompression bomb as one chunk: here only gzip is asked for, read raw, and inflated in bounded steps.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, cast
-from urllib.request import getproxies, proxy_bypass
+from typing import cast
 
 import anyio
 import httpx
 
 from engine import __version__
-from engine.backoff import Verdict, classify, retry_after
+from engine.backoff import Verdict, classify, is_safe, may_send_again
+from engine.bodies import body_says
 from engine.clock import Clock
+from engine.hints import advice, reset_after, retry_after
+from engine.network import CONNECT_SECONDS, TOTAL_SECONDS, Network
 from engine.pacing import Grant, Pacer
 from engine.tally import Tally
 
-__all__ = ["DECODED_CAP", "RAW_CAP", "TOTAL_SECONDS", "PacedTransport", "open_client"]
+__all__ = ["DECODED_CAP", "PATIENCE_SECONDS", "RAW_CAP", "PacedTransport", "on_behalf_of", "open_client"]
 
 RAW_CAP = 8 * 2**20
 """Most bytes of a body as sent."""
 DECODED_CAP = 32 * 2**20
 """Most bytes of a body once inflated."""
-TOTAL_SECONDS = 30.0
-"""From the grant to the last byte of the body; a server that delays instead of refusing stays within it."""
-CONNECT_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
+"""How long a request waits for cool-downs, all in all; for a longer one its source is throttled until it is over."""
 
 _STEP = 64 * 2**10
-_SEND_EVENTS = ("http11.send_request_headers.started", "http2.send_request_headers.started")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asker:
+    source: str = ""
+    urgent: bool = False
+
+
+_NOBODY = _Asker()
+_asker: ContextVar[_Asker] = ContextVar("asker", default=_NOBODY)
+
+
+@contextmanager
+def on_behalf_of(source: str, *, urgent: bool = False) -> Iterator[None]:
+    """All requests within are the source's: for limits that are for some sources only, and for whom goes first."""
+    token = _asker.set(_Asker(source, urgent))
+    try:
+        yield
+    finally:
+        _asker.reset(token)
 
 
 class PacedTransport(httpx.AsyncBaseTransport):
@@ -44,9 +65,17 @@ class PacedTransport(httpx.AsyncBaseTransport):
 
     An answer comes back read whole and inflated. It raises httpx's own errors: `ReadTimeout` when the answer is not
     complete within `TOTAL_SECONDS`, `DecodingError` for a body over its bounds, cut short, or in another encoding.
+    And ThrottledError when the limits cool down for longer than `PATIENCE_SECONDS`, or `max_tries` were refused.
     """
 
-    def __init__(self, pacer: Pacer, clock: Clock, *, inner: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        pacer: Pacer,
+        clock: Clock,
+        *,
+        inner: httpx.AsyncBaseTransport | None = None,
+        keepalive_seconds: float = 60.0,
+    ) -> None:
         self.responses: Counter[str] = Counter()
         """Answers by status; `error` counts requests that were sent, or tried to be, and got none."""
         self.requests = 0
@@ -54,33 +83,50 @@ class PacedTransport(httpx.AsyncBaseTransport):
         self.per_second = Tally(clock.mono, seconds=1.0, buckets=60)
         self._pacer = pacer
         self._clock = clock
+        self._network = None if inner is not None else Network(clock, keepalive_seconds)
         self._given = inner
-        self._inner: dict[str, httpx.AsyncBaseTransport] = {}
-        self._opened: dict[str, anyio.Event] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        for _ in range(self._pacer.backoff.max_tries - 1):
-            verdict, response = await self._try(request)
+        refused = 0
+        first_refused = math.inf
+        sent_again = False
+        while True:
+            # A poll is its own retry: what it waits for, from its first refusal on, it waits for so long and no longer.
+            patience = PATIENCE_SECONDS - max(0.0, self._clock.boot() - first_refused)
+            send = _Send(self, request, patience)
+            try:
+                verdict, response = await self._try(request, send)
+            except httpx.HTTPError as error:
+                if send.answered or send.grant is None or sent_again or not may_send_again(error, request.method):
+                    raise
+                sent_again = True
+                continue
             if not verdict.refused:
                 return response
-        return (await self._try(request))[1]
+            refused += 1
+            first_refused = min(first_refused, self._clock.boot())
+            again = is_safe(request.method) if verdict is Verdict.UNAVAILABLE else True
+            if refused >= self._pacer.backoff.max_tries or not again:
+                assert send.grant is not None
+                raise send.grant.throttled()
 
-    async def _try(self, request: httpx.Request) -> tuple[Verdict, httpx.Response]:
-        send = _Send(self, request)
+    async def _try(self, request: httpx.Request, send: _Send) -> tuple[Verdict, httpx.Response]:
         verdict = Verdict.TRANSIENT
+        whole = response = httpx.Response(0)
+        latency: float | None = None
         try:
             with anyio.CancelScope() as scope:
                 response = await self._exchange(request, send, scope)
+                send.answered = True
                 grant = send.grant
                 if grant is None:
                     raise RuntimeError("a request was sent without a grant: the connection library has changed")
+                latency = self._clock.mono() - grant.at
                 verdict, hint = self._judge(grant, response)
-                if verdict.refused:
-                    # At once: whoever waits under these limits must not go while this body is still coming.
-                    cause = f"{response.status_code}" + (f" Retry-After {hint:g}s" if hint is not None else "")
-                    grant.settle(verdict, hint=hint, cause=cause)
-                whole = self._whole(response, await _read(response, request), grant)
-            if scope.cancelled_caught:
+                body = await self._body(response, request, verdict)
+                verdict = self._judge_body(grant, response, body, verdict, hint)
+                whole = self._whole(response, body, grant)
+            if scope.cancelled_caught and not verdict.refused:
                 raise httpx.ReadTimeout(f"no complete answer within {TOTAL_SECONDS:g} s", request=request)
         except httpx.HTTPError:
             self.responses["error" if send.grant is not None else "no connection"] += 1
@@ -88,71 +134,58 @@ class PacedTransport(httpx.AsyncBaseTransport):
         finally:
             # Settled as it stands, whatever ended it: an error, a cancellation, or the last byte.
             if send.grant is not None:
-                send.grant.settle(verdict)
-        self.responses[str(whole.status_code)] += 1
+                send.grant.settle(verdict, latency=latency)
+        self.responses[str(response.status_code)] += 1
         return verdict, whole
 
     async def _exchange(self, request: httpx.Request, send: _Send, scope: anyio.CancelScope) -> httpx.Response:
-        inner = self._given
-        if inner is None:
-            inner = self._inner_for(request.url)
-            host = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
-            opened = self._opened.get(host)
-            if opened is None:
-                return await self._open_and_send(host, inner, request, send, scope)
-            await opened.wait()
+        if self._network is not None:
+            return await self._network.send(request, send, scope)
+        assert self._given is not None
         await send.acquire(scope)
-        return await inner.handle_async_request(request)
-
-    async def _open_and_send(
-        self, host: str, inner: httpx.AsyncBaseTransport, request: httpx.Request, send: _Send, scope: anyio.CancelScope
-    ) -> httpx.Response:
-        """Open the first connection to a host before the first slot is spent.
-
-        The set-up of a connection delays the first request and so shortens the gap to the second as the server sees it.
-        The others wait for the connection; when it fails they go on their own way, and the next request tries again.
-        """
-        opened = self._opened[host] = anyio.Event()
-
-        async def before_headers(name: str, info: dict[str, Any]) -> None:
-            # CONNECT goes to a proxy: it is part of opening the connection.
-            if name in _SEND_EVENTS and info["request"].method != b"CONNECT" and send.grant is None:
-                opened.set()
-                await send.acquire(scope)
-
-        scope.deadline = anyio.current_time() + TOTAL_SECONDS
-        extensions = request.extensions
-        request.extensions = {**extensions, "trace": before_headers}
-        try:
-            return await inner.handle_async_request(request)
-        finally:
-            request.extensions = extensions
-            if not opened.is_set():
-                del self._opened[host]
-                opened.set()
-
-    def _inner_for(self, url: httpx.URL) -> httpx.AsyncBaseTransport:
-        proxies = getproxies()
-        proxy = proxies.get(url.scheme) or proxies.get("all") or ""
-        if proxy and proxy_bypass(url.host):
-            proxy = ""
-        if proxy and "://" not in proxy:
-            proxy = f"http://{proxy}"
-        if proxy not in self._inner:
-            try:
-                # retries=0: httpcore's own would be sent without a grant. The pool is unbounded: see the docstring.
-                self._inner[proxy] = httpx.AsyncHTTPTransport(
-                    retries=0,
-                    proxy=proxy or None,
-                    limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60.0),
-                )
-            except (ImportError, ValueError) as error:  # SOCKS wants a package that is not among ours
-                raise httpx.ProxyError(f"the proxy that the environment names cannot be used: {error}") from error
-        return self._inner[proxy]
+        return await self._given.handle_async_request(request)
 
     def _judge(self, grant: Grant, response: httpx.Response) -> tuple[Verdict, float | None]:
-        hint = retry_after(response.headers, self._clock.wall())
-        return classify(response.status_code, hint=hint, since_refusal=grant.since_refusal), hint
+        """What the head of an answer means, at once: whoever waits must not go while a refusal's body still comes."""
+        status, now = response.status_code, self._clock.wall()
+        said = " Retry-After"
+        hint = retry_after(response.headers, now)
+        if hint is None and status >= 400:  # noqa: PLR2004 - an error
+            said = " quota resets in"
+            hint = reset_after(response.headers, now, refused=status == 429)  # noqa: PLR2004 - too many requests
+        verdict = classify(status, hint=hint, since_refusal=grant.since_refusal)
+        if verdict.refused:
+            grant.settle(verdict, hint=hint, cause=f"{status}" + (f"{said} {hint:g}s" if hint is not None else ""))
+        elif (told := advice(response.headers, now)) is not None:
+            grant.advise(told)
+        return verdict, hint
+
+    def _judge_body(
+        self, grant: Grant, response: httpx.Response, body: bytes, verdict: Verdict, hint: float | None
+    ) -> Verdict:
+        """What the body adds: a refusal inside a 200, a ban, a longer wait."""
+        says = body_says(response.status_code, response.headers, body, self._clock.wall())
+        if says is None or not (verdict.refused or says.refused or says.banned):
+            return verdict
+        longer = says.wait is not None and says.wait > (hint or 0.0)
+        if verdict.refused and not longer and not (says.banned and verdict is not Verdict.BANNED):
+            return verdict
+        verdict = Verdict.BANNED if says.banned else verdict if verdict.refused else Verdict.REFUSED
+        cause = f"{response.status_code}, its body" + (
+            f" asks for {says.wait:g}s" if says.wait is not None else " says so"
+        )
+        grant.settle_or_extend(
+            verdict, hint=max(hint or 0.0, says.wait or 0.0) or None, cause=cause, exact=says.wait is not None
+        )
+        return verdict
+
+    async def _body(self, response: httpx.Response, request: httpx.Request, verdict: Verdict) -> bytes:
+        try:
+            return await _read(response, request)
+        except httpx.HTTPError:
+            if not verdict.refused:
+                raise
+            return b""  # a refusal is one, however its body ends
 
     def _whole(self, response: httpx.Response, body: bytes, grant: Grant) -> httpx.Response:
         dropped = ("content-encoding", "content-length", "transfer-encoding")
@@ -172,8 +205,8 @@ class PacedTransport(httpx.AsyncBaseTransport):
         await self.aclose()
 
     async def aclose(self) -> None:
-        for inner in self._inner.values():
-            await inner.aclose()
+        if self._network is not None:
+            await self._network.aclose()
         if self._given is not None:
             await self._given.aclose()
 
@@ -181,15 +214,24 @@ class PacedTransport(httpx.AsyncBaseTransport):
 class _Send:
     """A request, sent once: takes its grant at the last moment before bytes go out; the deadline runs from there."""
 
-    def __init__(self, transport: PacedTransport, request: httpx.Request) -> None:
+    def __init__(self, transport: PacedTransport, request: httpx.Request, patience: float) -> None:
         self.grant: Grant | None = None
+        self.answered = False
         self._transport = transport
         self._request = request
+        self._patience = patience
 
     async def acquire(self, scope: anyio.CancelScope) -> None:
         # Waiting for leave is not waiting for the server.
         scope.deadline = float("inf")
-        self.grant = await self._transport._pacer.acquire(self._request.url)  # noqa: SLF001 - its helper
+        asker = _asker.get()
+        self.grant = await self._transport._pacer.acquire(  # noqa: SLF001 - its helper
+            self._request.url,
+            method=self._request.method,
+            source=asker.source,
+            urgent=asker.urgent,
+            patience=self._patience,
+        )
         self._transport.requests += 1
         self._transport.per_second.add()
         scope.deadline = anyio.current_time() + TOTAL_SECONDS
@@ -257,7 +299,7 @@ class _Inflate:
 
 @asynccontextmanager
 async def open_client(
-    pacer: Pacer, clock: Clock, *, inner: httpx.AsyncBaseTransport | None = None
+    pacer: Pacer, clock: Clock, *, inner: httpx.AsyncBaseTransport | None = None, keepalive_seconds: float = 60.0
 ) -> AsyncIterator[tuple[httpx.AsyncClient, PacedTransport]]:
     """The client that everything here sends with, and its transport (for its counts).
 
@@ -265,8 +307,10 @@ async def open_client(
         pacer: Who may send, when.
         clock: The engine's clock.
         inner: What sends in place of the network; for tests in virtual time.
+        keepalive_seconds: How long an idle connection is kept: less than the beat of what is polled, or each poll
+            meets a connection that the server is about to close.
     """
-    transport = PacedTransport(pacer, clock, inner=inner)
+    transport = PacedTransport(pacer, clock, inner=inner, keepalive_seconds=keepalive_seconds)
     client = httpx.AsyncClient(
         transport=transport,
         trust_env=False,  # the transport itself reads the proxies

@@ -10,15 +10,14 @@ from typing import Any, Protocol
 
 import httpx
 
-from engine.backoff import http_date
-from engine.errors import DriftError, ReadError, RefusedError
+from engine.errors import DriftError, ReadError
+from engine.hints import http_date
 from engine.signals import MAX_TIME, Bad, Record
 from engine.text import plain
 
 __all__ = ["Page", "Source", "date_of", "elapsed_of", "epoch_seconds", "get_json", "kind_of", "where_of"]
 
 _REDIRECT = range(300, 400)
-_TOO_MANY = 429
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +50,25 @@ class Source(Protocol):
     max_pages: int
     streams: tuple[str, ...]
     """Each is read on its own. The first part of a name is the source's."""
-    url: httpx.URL
-    """What it asks first for its first stream; the limits of a source are those that match it."""
+
+    def first_url(self, stream: str) -> httpx.URL:
+        """What a read of a stream asks first; the limits of the stream are those that it meets."""
+        ...
 
     async def page(self, client: httpx.AsyncClient, stream: str, cursor: str | None) -> Page:
-        """Ask for one page. Raises ReadError, and its kinds RefusedError and DriftError."""
+        """Ask for one page. Raises ReadError and its kind DriftError, and ThrottledError."""
         ...
 
 
 async def get_json(
     client: httpx.AsyncClient, url: httpx.URL, headers: dict[str, str] | None = None
 ) -> tuple[Any, httpx.Response]:
-    """GET `url` and decode its JSON. Raises ReadError with what went wrong, and where, in words."""
+    """GET `url` and decode its JSON.
+
+    Raises:
+        ReadError: With what went wrong, and where, in words.
+        ThrottledError: A limit cools down for longer than a request waits.
+    """
     # What happened comes first: where there is little room, it is what must be read.
     where = f"({where_of(url)})"
     try:
@@ -70,8 +76,6 @@ async def get_json(
     except httpx.HTTPError as error:
         raise ReadError(f"{_describe(error)} {where}") from error
     status = response.status_code
-    if status == _TOO_MANY:
-        raise RefusedError(f"refused by a rate limit (429), as often as backoff.max_tries allows {where}")
     if status in _REDIRECT:
         # Without its query, as every URL that is told: ours may have been passed on in it.
         target = plain(response.headers.get("location", "nowhere").partition("?")[0])

@@ -34,16 +34,19 @@ class HttpJson:
         url = None if self.timed else plain(config.url, len(config.url))
         self.identity = digest((json.dumps([config.id, config.time, url]),)).hex()
         self.streams: tuple[str, ...] = (config.name,)
-        self.url = httpx.URL(config.url)
+        self._url = httpx.URL(config.url)
         self._headers = {name: value.get_secret_value() for name, value in config.headers.items()}
         self._path = plain(config.records, 120)
         self._records = jmespath.compile(config.records)
         self._id = [(path, jmespath.compile(path)) for path in config.id]
         self._time = None if config.time is None else (config.time, jmespath.compile(config.time))
 
+    def first_url(self, stream: str) -> httpx.URL:  # noqa: ARG002 - one of each
+        return self._url
+
     async def page(self, client: httpx.AsyncClient, stream: str, cursor: str | None) -> Page:  # noqa: ARG002 - one of each
-        data, response = await get_json(client, self.url, self._headers)
-        where = f"({where_of(self.url)})"
+        data, response = await get_json(client, self._url, self._headers)
+        where = f"({where_of(self._url)})"
         try:
             items = self._records.search(data)
         except JMESPathError as error:

@@ -66,11 +66,18 @@ class PolymarketTrades:
         self.max_pages = config.max_pages
         self.streams = tuple(f"{config.name}/{wallet}" for wallet in config.wallets or [_FEED])
         self._endpoint = httpx.URL(config.base_url.rstrip("/") + "/v2/trades")
-        self.url = self._first_page(self.streams[0])
+
+    def first_url(self, stream: str) -> httpx.URL:
+        wallet = stream.rpartition("/")[2]
+        params: dict[str, str | int] = {"limit": PAGE_ROWS, "taker_only": "true"}
+        if wallet != _FEED:
+            # The API's default is true, and hides the maker's side of a wallet's fills.
+            params |= {"user": wallet, "taker_only": "false"}
+        return self._endpoint.copy_merge_params(params)
 
     async def page(self, client: httpx.AsyncClient, stream: str, cursor: str | None) -> Page:
         # A cursor carries no filters: they are sent with every page.
-        url = self._first_page(stream)
+        url = self.first_url(stream)
         wallet = stream.rpartition("/")[2]
         data, response = await get_json(client, url if cursor is None else url.copy_merge_params({"cursor": cursor}))
         try:
@@ -90,14 +97,6 @@ class PolymarketTrades:
             date=date_of(response),
             elapsed=elapsed_of(response),
         )
-
-    def _first_page(self, stream: str) -> httpx.URL:
-        wallet = stream.rpartition("/")[2]
-        params: dict[str, str | int] = {"limit": PAGE_ROWS, "taker_only": "true"}
-        if wallet != _FEED:
-            # The API's default is true, and hides the maker's side of a wallet's fills.
-            params |= {"user": wallet, "taker_only": "false"}
-        return self._endpoint.copy_merge_params(params)
 
 
 def _decode(item: Any, wallet: str) -> Record | Bad:

@@ -13,7 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from engine.config import SourceConfig
-from engine.errors import DriftError, ReadError, RefusedError
+from engine.errors import DriftError, ReadError
 from engine.signals import Bad, digest, name_all
 from engine.sources.base import Page, Source, epoch_seconds
 from engine.sources.http_json import HttpJson
@@ -420,7 +420,6 @@ def test_an_identity_knows_the_url_and_not_its_secrets() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind", "text"),
     [
-        (httpx.Response(429, text="slow down"), RefusedError, "refused by a rate limit"),
         (httpx.Response(404), ReadError, "HTTP 404 (http://api.example/items)"),
         (httpx.Response(500, text="\x1b[2Joops\n" + "x" * 1000), ReadError, "HTTP 500 (http://api.example/items): "),
         (httpx.Response(204), DriftError, "not JSON (no content type)"),
