@@ -18,14 +18,17 @@ from engine.board import Board
 from engine.clock import Clock
 from engine.config import Config
 from engine.dedup import BoundedDeduplicator, Verdict
-from engine.errors import DriftError, ReadError, StoreError
+from engine.errors import DriftError, ReadError, StoreError, ThrottledError
 from engine.gate import Gate
 from engine.signals import Bad, Named, Record, Signal, to_json
 from engine.sources.base import Source
 from engine.store import ReadCommit, Store
 from engine.streams import FUTURE_SECONDS, StreamState, shared_floor, sort_out
+from engine.transport import on_behalf_of
 
 __all__ = ["Counts", "Poller", "Stream"]
+
+_RECHECK_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -65,6 +68,10 @@ class Stream:
     """The last read left one: said once, counted each time."""
     changed: float = 0.0
     """Since when it fails, or does not."""
+    throttled: float = 0.0
+    """`Clock.boot` before which its limits let nothing through."""
+    urgent: bool = False
+    """Somebody has asked for the next read."""
     next_poll: float | None = None
     reading: bool = False
     last_ok: float | None = None
@@ -137,13 +144,15 @@ class Poller:
         """Let every stream that waits for its beat read at once. Returns how many there were."""
         waiting = [stream for stream in self.streams if not stream.reading]
         for stream in waiting:
+            stream.urgent = True
             stream.wake.set()
         return len(waiting)
 
     def stop(self) -> None:
         """Begin no further read."""
         self.stopping = True
-        self.poll_now()
+        for stream in self.streams:
+            stream.wake.set()
 
     async def _beat(self, stream: Stream) -> None:
         interval = self.source.interval
@@ -169,20 +178,30 @@ class Poller:
                     stream.attempt - 1, base=backoff.base_seconds, cap=backoff.cap_seconds, rng=self._rng
                 )
                 due = max(due, now + wait)
-            stream.next_poll = due
             await self._sleep(stream, due)
 
     async def _sleep(self, stream: Stream, until: float) -> None:
-        """Wait until `until`, or until woken."""
+        """Wait until `until` and until its limits are open again, or until woken."""
         stream.wake = anyio.Event()
-        while not stream.wake.is_set() and not self.stopping and (left := until - self._clock.mono()) > 0:
-            with anyio.move_on_after(left):
+        while not stream.wake.is_set() and not self.stopping:
+            mono, shut = self._clock.mono(), stream.throttled - self._clock.boot()
+            left = max(until - mono, shut)
+            if left <= 0:
+                return
+            stream.next_poll = mono + left
+            # A timer stops with the machine, a cool-down does not: look again now and then.
+            with anyio.move_on_after(min(left, _RECHECK_SECONDS) if shut > 0 else left):
                 await stream.wake.wait()
 
     async def _poll(self, stream: Stream) -> None:
+        urgent, stream.urgent = stream.urgent, False
         try:
-            read = await self._walk(stream)
+            with on_behalf_of(self.source.name, urgent=urgent):
+                read = await self._walk(stream)
             await self._take(stream, read)
+        except ThrottledError as error:
+            # Nobody's failure: it is waited out, and the beats that pass meanwhile are counted.
+            stream.throttled = error.until
         except (ReadError, StoreError) as error:
             self._failed(stream, error, "error" if isinstance(error, DriftError | StoreError) else "warning")
         except Exception as error:  # noqa: BLE001 - a fault in one source (ours, too) stops no other

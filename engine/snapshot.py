@@ -41,6 +41,12 @@ class LimitView(_Frozen):
     """`requests` per `window_seconds`, as configured."""
     effective_window_seconds: float
     """The window after headroom: at most `requests` grants in any span this long."""
+    per_second: float
+    """The rate in use now: never above `requests / effective_window_seconds`, and below it while `why` says so."""
+    why: str
+    """Why it is below: learned from refusals or latency, slow start, or what the server says is left. Else empty."""
+    binds: bool
+    """Whether it is what requests have had to wait for lately."""
     used: int
     """Grants in the last `effective_window_seconds`."""
     granted: int
@@ -59,7 +65,8 @@ class CooldownView(_Frozen):
 
     limit: str
     attempt: int
-    """Refused rounds in a row, from 1 here: the first refusal shows 1."""
+    """Refused rounds without a calm spell between, from 1 here: the first refusal shows 1. 0: the server has said
+    beforehand that nothing is left."""
     since: float
     """`Clock.boot` of the refusal."""
     until: float
@@ -70,6 +77,8 @@ class CooldownView(_Frozen):
     """Seconds the server asked for; None when it did not say."""
     cause: str
     """For instance `429 Retry-After 12`."""
+    long: bool
+    """Longer than `max_cooldown_seconds`: polling the source by hand overrides it."""
     probing: bool
     """The wait is over and the one probe is in flight (or is the next request)."""
     banned: bool

@@ -11,7 +11,7 @@ import fcntl
 import os
 import socket
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +30,19 @@ __all__ = ["Owed", "ReadCommit", "Restored", "StateFolder", "Store"]
 
 T = TypeVar("T")
 
-_VERSION = 1
-_SCHEMA = """
+_VERSION = 2
+_LIMITS = """
+CREATE TABLE limits (               -- what each limit goes on from
+    key TEXT PRIMARY KEY,
+    state TEXT NOT NULL,            -- JSON, its times relative to the moment of writing
+    wall REAL NOT NULL,
+    boot REAL NOT NULL,
+    boot_id TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+_MIGRATIONS = {1: _LIMITS}
+"""By the version that they lead on from."""
+_SCHEMA = f"""
 CREATE TABLE signals (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL,               -- hex digest of the key
@@ -82,6 +93,7 @@ CREATE TABLE audit (
     verb TEXT NOT NULL,
     detail TEXT NOT NULL
 );
+{_LIMITS}
 """
 
 RETENTION_SECONDS = 30 * 86_400.0
@@ -180,6 +192,8 @@ class Restored:
     owed_to: dict[str, int]
     changed: list[str]
     """Streams that begin anew: their records are told apart by something else now."""
+    limits: dict[str, tuple[str, float]]
+    """State of each limit by its key, and the `Clock.boot` at which it was written."""
 
 
 class Store:
@@ -216,6 +230,8 @@ class Store:
                     f"{self.path}: a database, but not of polltop; move it aside, or choose another --state-dir"
                 )
             self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={_VERSION}; COMMIT;")
+        elif version in _MIGRATIONS:
+            self._db.executescript(f"BEGIN IMMEDIATE; {_MIGRATIONS[version]} PRAGMA user_version={_VERSION}; COMMIT;")
         elif version != _VERSION:
             raise StoreError(
                 f"{self.path}: written by another version of polltop (format {version}, this one reads {_VERSION}); "
@@ -273,6 +289,12 @@ class Store:
     async def audit(self, actor: str, verb: str, detail: str) -> None:
         """Write down what somebody did."""
         await self._run(lambda: self._note(actor, verb, detail))
+
+    async def keep_limits(self, states: Mapping[str, str]) -> None:
+        """Write the states of limits down, by key."""
+        now = (self._clock.wall(), self._clock.boot(), self._clock.boot_id)
+        rows = [(key, state, *now) for key, state in states.items()]
+        await self._run(lambda: self._db.executemany("INSERT OR REPLACE INTO limits VALUES (?,?,?,?,?)", rows))
 
     async def purge(self, window_seconds: float) -> bool:
         """Delete, in one bounded step, what is past its time. Returns whether there is more."""
@@ -350,7 +372,12 @@ class Store:
             for row in self._db.execute(f"SELECT seq, {_SIGNAL} FROM signals s ORDER BY seq DESC LIMIT 50")  # noqa: S608
         ]
         owed = dict(self._db.execute("SELECT sink, count(*) FROM outbox GROUP BY sink"))
-        return Restored(streams, ageing, recent[::-1], owed, changed)
+        self._db.execute("DELETE FROM limits WHERE wall < ?", (wall - RETENTION_SECONDS,))
+        limits = {
+            key: (state, at_boot if at_boot_id == boot_id else boot - max(wall - at_wall, 0.0))
+            for key, state, at_wall, at_boot, at_boot_id in self._db.execute("SELECT * FROM limits")
+        }
+        return Restored(streams, ageing, recent[::-1], owed, changed, limits)
 
     def _commit(self, read: ReadCommit) -> tuple[int, int]:
         wall, boot, boot_id = self._clock.wall(), self._clock.boot(), self._clock.boot_id

@@ -17,20 +17,21 @@ import httpx
 from engine import __version__, log
 from engine.board import Board
 from engine.clock import Clock
-from engine.config import Config, HttpJsonSource, SourceConfig
+from engine.config import Config
 from engine.dedup import BoundedDeduplicator
 from engine.delivery import Delivery
 from engine.errors import StoreError
 from engine.gate import Gate
+from engine.limits import LimitState
 from engine.pacing import Pacer
+from engine.plan import plan_of
 from engine.poller import Counts, Poller
-from engine.signals import Signal
+from engine.signals import Signal, rfc3339
 from engine.sinks.base import Sink
 from engine.sinks.jsonl import Jsonl
 from engine.snapshot import Event, EvictScope, Outcome, SignalView, SinkView, Snapshot, SourceView, WindowView
+from engine.sources import source_of
 from engine.sources.base import Source
-from engine.sources.http_json import HttpJson
-from engine.sources.polymarket import PolymarketTrades
 from engine.store import Store
 from engine.streams import StreamState
 from engine.tally import Tally
@@ -43,7 +44,11 @@ READ_SECONDS = 0.7
 """After `stop`: how long reads under way may take to end; then they are dropped whole."""
 DRAIN_SECONDS = 0.7
 """After that: how long deliveries may take. What is still owed is delivered after the next start."""
+KEEPALIVE_SECONDS = 60.0
+"""Most that an idle connection is kept; less where a source's beat is faster."""
 _HOUSEKEEPING_SECONDS = 60.0
+_KEEP_SECONDS = 5.0
+"""So often what limits have granted is written down; a refusal at once."""
 
 
 class Engine:
@@ -93,11 +98,22 @@ class Engine:
             backoff=config.backoff,
             clock=clock,
             rng=self._rng,
+            max_in_flight=config.max_in_flight,
+            max_cooldown=config.max_cooldown_seconds,
             say=self.board.say,
+            keep=self._keep_limits,
         )
         self._window = BoundedDeduplicator(config.dedup_window_seconds, config.max_entries, clock)
         self._sinks = [*(Jsonl(sink.path) for sink in config.sinks), *sinks]
-        self._sources = [_source(source) for source in config.sources]
+        self._sources = [source_of(source) for source in config.sources]
+        self._limits = {
+            source.name: {
+                limit
+                for stream in source.streams
+                for limit in self._pacer.limits_for(source.first_url(stream), source=source.name)
+            }
+            for source in self._sources
+        }
         self._states = {
             name: StreamState(name, source.namespace, source.identity)
             for source in self._sources
@@ -112,9 +128,13 @@ class Engine:
 
     async def run(self) -> None:
         """Poll and deliver until `stop`. Raises StoreError when the ledger cannot be read at the start."""
-        async with open_client(self._pacer, self._clock, inner=self._inner) as (client, self._transport):
+        beat = min(source.interval for source in self._sources)
+        async with open_client(
+            self._pacer, self._clock, inner=self._inner, keepalive_seconds=min(KEEPALIVE_SECONDS, beat * 0.9)
+        ) as (client, self._transport):
             restored = await self._store.restore(self._states, self._config.dedup_window_seconds)
             self._window.restore(restored.ageing)
+            self._pacer.restore(_limit_states(restored.limits))
             for state in self._states.values():
                 self._window.hold(state.held)
             self._recent.extend(_view(seq, signal) for seq, signal in restored.recent)
@@ -134,6 +154,8 @@ class Engine:
             self.board.say(
                 "info", f"started: {_some(len(self._sources), 'source')}, {_some(len(self._states), 'stream')}"
             )
+            for warning in plan_of(self._config, self._clock).warnings:
+                self.board.say("warning", warning)
             await self._live()
             self._state = "stopped"
             self.board.say("info", "stopped")
@@ -146,6 +168,7 @@ class Engine:
                 for poller in self._pollers:
                     pollers.start_soon(poller.run)
                 pollers.start_soon(self._keep_house)
+                pollers.start_soon(self._watch_limits)
                 await self.stopping.wait()
                 self._state = "stopping"
                 for poller in self._pollers:
@@ -174,6 +197,24 @@ class Engine:
                 self._evicted_early = early
             with anyio.move_on_after(0.0 if more else _HOUSEKEEPING_SECONDS):
                 await self.stopping.wait()
+
+    async def _watch_limits(self) -> None:
+        """Write down what limits have come to, at once when one was refused."""
+        while True:
+            await self._keep_limits()
+            with anyio.move_on_after(_KEEP_SECONDS):
+                await self._pacer.news.wait()
+            self._pacer.news = anyio.Event()
+
+    async def _keep_limits(self) -> None:
+        changes = self._pacer.changes()
+        if not changes:
+            return
+        try:
+            await self._store.keep_limits({key: state.to_json() for key, state in changes.items()})
+        except StoreError as error:
+            # A full disk, most likely: what is at stake is a restart, not this run.
+            log.get().warning("what limits have learned could not be written down", error=str(error))
 
     def stop(self) -> None:
         """Begin to stop: no new read, those under way finished or dropped, deliveries drained while time allows."""
@@ -212,10 +253,28 @@ class Engine:
             return Outcome(ok=False, text=f"no source is called {plain(source, 80)}")
         if self._paused is not None:
             return Outcome(ok=False, text="the engine is paused: resume it first")
+        outcome = self._override(found[0])
+        if outcome is not None:
+            return outcome
         woken = found[0].poll_now()
         if not woken:
             return Outcome(ok=False, text=f"{source} is being read already")
         return self._did("info", f"{source}: asked by {actor} to poll now", woken)
+
+    def _override(self, poller: Poller) -> Outcome | None:
+        """End the long cool-downs of a source; an Outcome when there is a short one, which is waited out."""
+        boot = self._clock.boot()
+        shut = [limit for limit in self._limits[poller.source.name] if limit.shut_until > boot]
+        short = [limit for limit in shut if limit.shut_until - limit.shut_since <= self._config.max_cooldown_seconds]
+        if short:
+            left = max(limit.shut_until for limit in short) - boot
+            return Outcome(
+                ok=False,
+                text=f"{poller.source.name} is throttled for {left:.0f} s more, which is waited out: "
+                "only what is longer than max_cooldown_seconds may be overridden",
+            )
+        self._pacer.override(shut)
+        return None
 
     async def evict(
         self, scope: EvictScope, actor: str, *, expect: int | None = None, dry_run: bool = False
@@ -363,17 +422,22 @@ class Engine:
         beats = [stream.next_poll for stream in streams if stream.next_poll is not None]
         oks = [stream.last_ok for stream in streams if stream.last_ok is not None]
         news = [stream.last_new for stream in streams if stream.last_new is not None]
-        cooling = [limit for limit in self._pacer.limits_for(source.url) if limit.probe_due]
+        boot = self._clock.boot()
+        cooling = [limit for limit in self._limits[poller.source.name] if limit.probe_due or limit.shut_until > boot]
         reason, since, attempt = "", max(stream.changed for stream in streams), worst.attempt
         if self._state in ("stopping", "stopped"):
             state = "stopped"
         elif self._paused is not None:
             state, reason, since = "paused", f"by {self._paused[0]}", self._paused[1]
         elif cooling:
-            limit = max(cooling, key=lambda limit: limit.cool_until)
-            state, reason, since, attempt = "throttled", limit.cause, limit.cool_since, max(attempt, limit.attempt)
+            limit = max(cooling, key=lambda limit: limit.shut_until)
+            reason = limit.cause if limit.probe_due else limit.why(boot)
+            if limit.shut_until - limit.shut_since > self._config.max_cooldown_seconds:
+                until = rfc3339(self._clock.wall() + limit.shut_until - boot)
+                reason = f"until {until}, poll now to override: {reason}"
+            state, since, attempt = "throttled", limit.shut_since, max(attempt, limit.attempt)
             # Whatever the beat says: nothing is sent before.
-            beats = [self._clock.mono() + max(0.0, limit.cool_until - self._clock.boot())]
+            beats = [self._clock.mono() + max(0.0, limit.shut_until - boot)]
         elif worst.attempt:
             share = f"{failing} of {len(streams)} streams: " if len(streams) > 1 else ""
             state, reason = "failing", f"{share}{worst.error}"
@@ -446,10 +510,15 @@ class Engine:
                 delivery.expect(due)
 
 
-def _source(config: SourceConfig) -> Source:
-    if isinstance(config, HttpJsonSource):
-        return HttpJson(config)
-    return PolymarketTrades(config)
+def _limit_states(kept: dict[str, tuple[str, float]]) -> dict[str, tuple[LimitState, float]]:
+    states = {}
+    for key, (text, dumped) in kept.items():
+        try:
+            states[key] = LimitState.from_json(text), dumped
+        except ValueError as error:
+            # Of another version, or damaged: pacing begins anew, as after a long rest.
+            log.get().warning("what a limit has learned cannot be read", error=plain(error, 200))
+    return states
 
 
 def _view(seq: int, signal: Signal) -> SignalView:

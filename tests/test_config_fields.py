@@ -27,6 +27,8 @@ class Seen:
     signals: list[dict[str, Any]] = field(default_factory=list)
     failures: int = 0
     files: list[str] = field(default_factory=list)
+    polled: bool = False
+    """Whether asking for a read at the end was granted."""
 
 
 Script = Callable[[Api, VirtualClock], Any]
@@ -53,6 +55,7 @@ def observe(folder: Path, config: dict[str, Any], script: Script, seconds: float
                 await script.later(api, clock)
             await clock.sleep_until(end)
             seen.failures = engine.snapshot().sources[0].failures
+            seen.polled = (await engine.poll_now(engine.snapshot().sources[0].name, "ana")).ok
         seen.signals = [json.loads(line) for line in sink.lines]
 
     run(main)
@@ -118,6 +121,17 @@ def refusals(count: int) -> Script:
     return before
 
 
+def refused_for(seconds: int) -> Script:
+    async def before(api: Api, _clock: VirtualClock) -> None:
+        api.faults.append(httpx.Response(429, headers={"retry-after": str(seconds)}))
+
+    return before
+
+
+async def slow(api: Api, _clock: VirtualClock) -> None:
+    api.latency = 10.0
+
+
 def many_rows() -> Script:
     async def before(api: Api, _clock: VirtualClock) -> None:
         api.page_rows = 5
@@ -169,6 +183,7 @@ def shortest(seen: Seen) -> float:
 LATE = {"lateness_seconds": 200.0}
 LOOK = {"start": "lookback"}
 SLOW = [{"match": "http://api.example/items*", "rate": "2/60s"}]
+TWO = [items_source("a"), items_source("b")]
 LIMIT = {"match": "http://api.example/*", "rate": "600/60s"}
 
 CASES: dict[str, Case] = {
@@ -183,14 +198,20 @@ CASES: dict[str, Case] = {
     "Config.default_rate": Case("600/60s", "2/60s", requests),
     "Config.headroom": Case(0.0, 0.5, requests, base={"default_rate": "6/60s"}),
     "Config.backoff": Case({"base_seconds": 1.0}, {"base_seconds": 60.0}, longest, refusals(2)),
+    "Config.max_in_flight": Case(1, 2, requests, slow, base={"sources": TWO}),
+    "Config.max_cooldown_seconds": Case(500.0, 700.0, lambda seen: seen.polled, refused_for(600)),
     "Config.limits": Case([], SLOW, requests),
     "Config.sources": Case([items_source("a")], [items_source("a"), items_source("b")], requests),
     "Config.sinks": Case([], [{"type": "jsonl", "path": "out.jsonl"}], lambda seen: seen.files, items(1), base=LOOK),
     "Backoff.base_seconds": Case(1.0, 60.0, longest, refusals(2)),
     "Backoff.cap_seconds": Case(5.0, 600.0, longest, refusals(5), base={"backoff": {"base_seconds": 5.0}}),
-    "Backoff.max_tries": Case(1, 6, lambda seen: seen.failures, refusals(3)),
+    "Backoff.max_tries": Case(1, 6, shortest, refusals(3), items_source(poll_interval_seconds=20.0)),
     "LimitConfig.match": Case("http://api.example/items", "http://api.example/other", requests, base={"limits": SLOW}),
     "LimitConfig.rate": Case("600/60s", "2/60s", requests, base={"limits": [LIMIT]}),
+    "LimitConfig.methods": Case(["GET"], ["POST"], requests, base={"limits": SLOW}),
+    "LimitConfig.sources": Case(["a"], ["a", "b"], requests, base={"limits": SLOW, "sources": TWO}),
+    "LimitConfig.cost": Case({}, {"http://api.example/*": 2}, requests, base={"limits": SLOW}),
+    "LimitConfig.max_in_flight": Case(1, 2, requests, slow, base={"limits": [LIMIT], "sources": TWO}),
     "HttpJsonSource.type": Case("http_json", "polymarket_trades", paths),
     "HttpJsonSource.name": Case("a", "b", lambda seen: seen.signals[0]["source"], items(1), base=LOOK),
     "HttpJsonSource.poll_interval_seconds": Case(5.0, 20.0, requests),

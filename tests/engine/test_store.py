@@ -346,9 +346,9 @@ def test_a_ledger_of_a_later_version_is_refused_in_words(tmp_path: Path) -> None
     clock = HandClock()
     Store(tmp_path, clock).close()
     with sqlite3.connect(tmp_path / "polltop.sqlite3") as db:
-        db.execute("PRAGMA user_version=2")
+        db.execute("PRAGMA user_version=9")
     db.close()
-    words = r"another version of polltop \(format 2, this one reads 1\); use that version"
+    words = r"another version of polltop \(format 9, this one reads 2\); use that version"
     with pytest.raises(StoreError, match=words):
         Store(tmp_path, clock)
 

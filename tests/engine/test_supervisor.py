@@ -274,7 +274,8 @@ def test_it_stops_in_less_than_two_seconds(tmp_path: Path, case: str) -> None:
         api.latency, api.faults = 0.0, type(api.faults)()
         late = ListSink()
         async with running(tmp_path, config_of(items_source()), clock, api.transport, late):
-            await wait(clock, 30)
+            # A cool-down lasts, whoever was restarted meanwhile.
+            await wait(clock, 3700 if case == "cool-down" else 30)
         assert len(sink.lines) + len(late.lines) == (0 if case == "at once" else 1)
 
     run(scenario)

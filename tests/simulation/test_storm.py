@@ -12,9 +12,9 @@ import anyio
 import httpx
 import pytest
 
-from engine.backoff import retry_after
 from engine.config import Config
 from engine.demo import Demo
+from engine.hints import retry_after
 from engine.store import StateFolder, Store
 from engine.supervisor import Engine
 from tests.support.virtual import VirtualClock, run
