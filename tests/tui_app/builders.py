@@ -31,6 +31,9 @@ def limit(**change: Any) -> LimitView:
         "requests": 300,
         "window_seconds": 10.0,
         "effective_window_seconds": 11.1,
+        "per_second": 300 / 11.1,
+        "why": "",
+        "binds": False,
         "used": 36,
         "granted": 1_204_331,
         "refused": 2,
@@ -50,6 +53,7 @@ def cooldown(**change: Any) -> CooldownView:
         "wait": 32.0,
         "hint": 30.0,
         "cause": "429 Retry-After 30",
+        "long": False,
         "probing": False,
         "banned": False,
     }
@@ -158,9 +162,15 @@ def snapshot(**change: Any) -> Snapshot:
         "in_flight": 1,
         "limits": (
             limit(),
-            limit(name="https://data-api.polymarket.com/*", requests=800, used=36, refused=0),
+            limit(name="https://data-api.polymarket.com/*", requests=800, per_second=800 / 11.1, used=36, refused=0),
             limit(
-                name="data-api.polymarket.com", kind="gap", requests=1, used=1, effective_window_seconds=0.05, refused=0
+                name="data-api.polymarket.com",
+                kind="gap",
+                requests=1,
+                per_second=20.0,
+                used=1,
+                effective_window_seconds=0.05,
+                refused=0,
             ),
         ),
         "cooldowns": (),
@@ -193,7 +203,12 @@ def backing_off(**change: Any) -> Snapshot:
             limit="https://api.example.com/*", attempt=1, since=BOOT, until=BOOT + 2, wait=2.0, cause="429", hint=None
         ),
     )
-    plain: dict[str, Any] = {"sources": (*broken, *others), "cooldowns": waits}
+    learned = limit(per_second=18.9, why="learned: 429 Retry-After 30", binds=True, queue=3)
+    plain: dict[str, Any] = {
+        "sources": (*broken, *others),
+        "cooldowns": waits,
+        "limits": (learned, *snapshot().limits[1:]),
+    }
     return snapshot(**plain | change)
 
 

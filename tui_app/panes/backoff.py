@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from engine.snapshot import CooldownView
-from tui_app.format import Line, Role, bar, count, cut, duration, harmless, line, pad, rule, seconds, short_name, words
+from tui_app.format import (
+    Line,
+    Role,
+    bar,
+    clock,
+    count,
+    cut,
+    duration,
+    harmless,
+    line,
+    pad,
+    rule,
+    seconds,
+    short_name,
+    words,
+)
 from tui_app.view import View
 
 __all__ = ["backoff_lines"]
@@ -28,7 +43,7 @@ def _countdown(view: View, cooldown: CooldownView) -> tuple[str, float]:
 
 def _row(view: View, cooldown: CooldownView, width: int) -> Line:
     left, over = _countdown(view, cooldown)
-    tried = f"{'ban' if cooldown.banned else 'try'} {cooldown.attempt}"
+    tried = f"{'ban' if cooldown.banned else 'try'} {cooldown.attempt}" if cooldown.attempt else "quota"
     size = 8 if width >= ROOMY else 0
     tail = f" {tried} {left:>5}" + (f" ▕{bar(over, 1, size)}▏" if size else "")
     room = width - 1 - len(tail) - 1
@@ -36,8 +51,16 @@ def _row(view: View, cooldown: CooldownView, width: int) -> Line:
     return line(" ", (pad(short_name(cooldown.limit, room), room), ""), (tail, role))
 
 
-def _cause(cooldown: CooldownView, more: int, width: int) -> Line:
-    text = f"cause: {harmless(cooldown.cause)}"
+def _why(view: View, cooldown: CooldownView) -> str:
+    if not cooldown.long or view.over:
+        return harmless(cooldown.cause)
+    ends = clock(view.snapshot.wall + cooldown.until - view.snapshot.boot)
+    return f"throttled until {ends}, r overrides: {harmless(cooldown.cause)}"
+
+
+def _cause(view: View, cooldown: CooldownView, more: int, width: int) -> Line:
+    text = _why(view, cooldown)
+    text = text if cooldown.long else f"cause: {text}"
     tail = f"  +{more} more" if more > 0 else ""
     return line(" ", cut(text, width - 2 - len(tail)), (tail, "dim"))
 
@@ -66,7 +89,7 @@ def backoff_lines(view: View, width: int, height: int) -> list[Line]:
     if room <= 3:  # noqa: PLR2004
         shown = waiting[: max(1, room - 1)]
         lines += [_row(view, cooldown, width) for cooldown in shown]
-        lines.append(_cause(shown[0], len(waiting) - len(shown), width))
+        lines.append(_cause(view, shown[0], len(waiting) - len(shown), width))
         return lines
     each = 2 if room < 8 else 3  # noqa: PLR2004
     fits = max(1, room // each)
@@ -74,7 +97,7 @@ def backoff_lines(view: View, width: int, height: int) -> list[Line]:
         fits = max(1, (room - 1) // each)
     for cooldown in waiting[:fits]:
         lines.append(_row(view, cooldown, width))
-        lines.append(line("   ", (cut(harmless(cooldown.cause), width - 4), "dim")))
+        lines.append(line("   ", (cut(_why(view, cooldown), width - 4), "dim")))
         if each == 3:  # noqa: PLR2004
             hint = f"server asked {seconds(cooldown.hint)}" if cooldown.hint is not None else "no hint from the server"
             lines.append(line("   ", (words((f"waits {seconds(cooldown.wait)}", hint), width - 4), "dim")))
