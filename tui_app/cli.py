@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +47,18 @@ class _Plan:
     state_dir: Path
 
 
-@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="Config to use.", metavar="FILE", show_default="config.yaml in your config folder"),
+]
+
+
+@app.callback(invoke_without_command=True, context_settings=_HELP)
 def polltop(
-    config: Annotated[
-        Path | None,
-        typer.Option(help="Config to use.", metavar="FILE", show_default="config.yaml in your config folder"),
-    ] = None,
+    context: typer.Context,
+    config: ConfigOption = None,
     state_dir: Annotated[
         Path | None, typer.Option(help="Folder for what must survive a restart; one engine at a time.", metavar="DIR")
     ] = None,
@@ -95,6 +101,9 @@ def polltop(
     Exit codes: 0 done, 1 the engine failed, 2 usage or config, 3 another engine holds the state folder,
     74 not a terminal, 130 interrupted twice.
     """
+    if context.invoked_subcommand is not None:
+        _only_config(context)
+        return
     if version:
         typer.echo(f"polltop {__version__}")
         return
@@ -115,6 +124,50 @@ def polltop(
                 return
             plan = _Plan(load(path), str(path), state_dir or user_state_path("polltop"))
         _run(plan, duration, theme, log_format, screen=screen)
+
+
+@app.command(context_settings=_HELP)
+def check(context: typer.Context, config: ConfigOption = None) -> None:
+    """Read a config and say what it will do: requests, limits, and whether they fit. Nothing is sent."""
+    from tui_app.check import check_lines
+
+    path = _config_path(context, config)
+    _print(check_lines(load(path), str(path), SystemClock()))
+
+
+@app.command(context_settings=_HELP)
+def explain(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(help="What would be asked for.", metavar="URL")],
+    method: Annotated[str, typer.Option(help="How.", metavar="METHOD")] = "GET",
+    source: Annotated[str, typer.Option(help="For which source of the config.", metavar="NAME")] = "",
+    config: ConfigOption = None,
+) -> None:
+    """List the limits that a request would be charged, and what it costs under each. Nothing is sent."""
+    from tui_app.check import explain_lines
+
+    _print(explain_lines(load(_config_path(context, config)), url, method, source, SystemClock()))
+
+
+def _config_path(context: typer.Context, config: Path | None) -> Path:
+    path = config or (context.parent and context.parent.params.get("config")) or default_path()
+    if not path.exists() and path == default_path():
+        raise ConfigError(first_steps(path))
+    return path
+
+
+def _only_config(context: typer.Context) -> None:
+    """A flag that says nothing to a subcommand is a mistake."""
+    sources = {name: context.get_parameter_source(name) for name in context.params if name != "config"}
+    given = [name for name, source in sources.items() if source is not None and source.name != "DEFAULT"]
+    if given:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigError([f"{flags}: not for `{context.invoked_subcommand}`"])
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)  # noqa: T201 - the command speaks
 
 
 def main() -> NoReturn:
