@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: run test lint soak lock wheel clean
+.PHONY: run test lint soak bench lock wheel clean
 
 run: $(VENV)/.installed
 	$(BIN)/polltop --demo
@@ -14,6 +14,12 @@ test: $(VENV)/.installed
 
 soak: $(VENV)/.installed
 	$(BIN)/python -m pytest -m soak --timeout 3600
+
+bench: $(VENV)/.installed
+	$(PIP) --require-hashes -r tests/benchmarks/requirements.lock
+	$(BIN)/python -m tests.benchmarks.pacing
+	$(BIN)/python -m tests.benchmarks.throttled
+	$(BIN)/python -m tests.benchmarks.hidden_limit
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -26,6 +32,8 @@ wheel: $(VENV)/.installed
 lock:
 	uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 		--custom-compile-command "make lock" pyproject.toml --group dev -o requirements.lock
+	uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+		--custom-compile-command "make lock" --constraint requirements.lock pyproject.toml --group bench -o tests/benchmarks/requirements.lock
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache
