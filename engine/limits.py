@@ -211,7 +211,8 @@ class Limit:
 
     def answered(self, cost: int, boot: float) -> None:
         """A good answer came."""
-        self._slow = min(self._slow + 1, _SLOW_STEPS)
+        if self._slow < _SLOW_STEPS:
+            self._slow += 1
         self.throttle.answered(self.gap / self.throttle.share * cost, boot)
 
     def tell(self, per_second: float, boot: float, until: float, said: str) -> None:

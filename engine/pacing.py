@@ -19,7 +19,6 @@ from typing import Literal
 
 import anyio
 import httpx
-from anyio.lowlevel import checkpoint_if_cancelled
 
 from engine.alarm import Alarm
 from engine.backoff import BAN_SECONDS, Verdict, full_jitter, wait_after_refusal
@@ -200,7 +199,6 @@ class Pacer:
             urgent: Whether it goes before those that came a little earlier.
             patience: Raise ThrottledError, at once, when its limits cool down for longer than so many seconds.
         """
-        await checkpoint_if_cancelled()
         charges = self._matcher.charges(url, method, source)
         mono, boot = self.clock.mono(), self.clock.boot()
         if not self._queues and not self._paused and self._ready_at(charges, mono, boot)[0] <= mono:
@@ -216,7 +214,7 @@ class Pacer:
         return grant
 
     async def _queue(self, waiter: _Waiter) -> Grant:
-        if (error := self._out_of_patience(waiter, self.clock.boot())) is not None:
+        if waiter.patience < math.inf and (error := self._out_of_patience(waiter, self.clock.boot())) is not None:
             raise error
         key = (waiter.charges, waiter.urgent)
         queue = self._queues.get(key)
@@ -358,9 +356,10 @@ class Pacer:
         freed = False
         opened: list[Limit] = []
         for limit, cost in grant._charges.items:  # noqa: SLF001 - two halves of one object
-            freed = freed or limit.in_flight == limit.max_in_flight or limit.probe is grant
+            if limit.in_flight == limit.max_in_flight or limit.probe is grant:
+                freed = True
             limit.in_flight -= 1
-            if good:
+            if good and limit.kind != "gap":
                 limit.answered(cost, boot)
             if limit.probe is grant:
                 limit.probe = None

@@ -18,6 +18,7 @@ from typing import cast
 
 import anyio
 import httpx
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from engine import __version__
 from engine.backoff import Verdict, classify, is_safe, may_send_again
@@ -222,6 +223,8 @@ class _Send:
         self._patience = patience
 
     async def acquire(self, scope: anyio.CancelScope) -> None:
+        # Who was cancelled, or is too late, as the connection stood spends no slot.
+        await checkpoint_if_cancelled()
         # Waiting for leave is not waiting for the server.
         scope.deadline = float("inf")
         asker = _asker.get()
