@@ -20,7 +20,7 @@ from typing import Literal
 import anyio
 import httpx
 
-from engine.alarm import Alarm
+from engine.alarm import Alarm, Wakeup
 from engine.backoff import BAN_SECONDS, Verdict, full_jitter, wait_after_refusal
 from engine.clock import Clock
 from engine.config import Backoff, LimitConfig, Rate
@@ -106,14 +106,16 @@ class Grant:
 class _Waiter:
     __slots__ = ("bound", "charges", "event", "grant", "patience", "rank", "seq", "since", "throttled", "urgent")
 
-    def __init__(self, seq: int, charges: Charges, since: float, patience: float, *, urgent: bool) -> None:
+    def __init__(
+        self, event: Wakeup, seq: int, charges: Charges, since: float, patience: float, *, urgent: bool
+    ) -> None:
         self.seq = seq
         self.charges = charges
         self.since = since
         self.urgent = urgent
         self.rank = since - HEAD_START_SECONDS if urgent else since
         self.patience = patience
-        self.event = anyio.Event()
+        self.event = event
         self.grant: Grant | None = None
         self.bound: Limit | None = None
         self.throttled: ThrottledError | None = None
@@ -200,11 +202,12 @@ class Pacer:
             patience: Raise ThrottledError, at once, when its limits cool down for longer than so many seconds.
         """
         charges = self._matcher.charges(url, method, source)
-        mono, boot = self.clock.mono(), self.clock.boot()
-        if not self._queues and not self._paused and self._ready_at(charges, mono, boot)[0] <= mono:
-            grant = self._grant(charges, mono, boot, mono, None)
-        else:
-            grant = await self._queue(_Waiter(next(self._seq), charges, mono, patience, urgent=urgent))
+        mono = self.clock.mono()
+        grant = None if self._queues or self._paused else self._at_once(charges, mono)
+        if grant is None:
+            grant = await self._queue(
+                _Waiter(self._alarm.wakeup(), next(self._seq), charges, mono, patience, urgent=urgent)
+            )
         if charges.slow and self._keep is not None:
             try:
                 await self._keep()
@@ -212,6 +215,11 @@ class Pacer:
                 grant.settle(Verdict.TRANSIENT)
                 raise
         return grant
+
+    def _at_once(self, charges: Charges, mono: float) -> Grant | None:
+        boot = self.clock.boot()
+        ready = self._ready_at(charges, mono, boot)[0]
+        return self._grant(charges, mono, boot, mono, None) if ready <= mono else None
 
     async def _queue(self, waiter: _Waiter) -> Grant:
         if waiter.patience < math.inf and (error := self._out_of_patience(waiter, self.clock.boot())) is not None:
