@@ -103,8 +103,8 @@ class Limit:
         self.attempt = 0
         """Refused rounds, also from before it was last open, unless a calm spell lies between; 0 while it is open."""
         self._earlier = 0
-        self.epoch = 0
-        """Counts cool-downs: a refusal of a request granted before the last one began belongs to the same round."""
+        self.round = 0
+        """The round of refusals that it last cooled down for, as the pacer counts them."""
         self.cool_since = -math.inf
         self.cool_until = -math.inf
         self.wait = 0.0
@@ -233,8 +233,9 @@ class Limit:
         self.cool_until = min(self.cool_until, boot)
         self._told = None
 
-    def cool(self, *, boot: float, wait: float, hint: float | None, cause: str) -> None:
-        self.epoch += 1
+    def cool(self, number: int, *, boot: float, wait: float, hint: float | None, cause: str) -> None:
+        """Round `number` of refusals begins a cool-down."""
+        self.round = number
         self.attempt += 1
         self.refused += 1
         self.cool_since = boot

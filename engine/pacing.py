@@ -45,7 +45,7 @@ _RECHECK_SECONDS = 30.0
 class Grant:
     """Leave to send one request now. It must be settled once, when its answer has been read or will not come."""
 
-    __slots__ = ("_charges", "_epochs", "_pacer", "_settled", "at", "bound", "limits")
+    __slots__ = ("_charges", "_pacer", "_round", "_settled", "at", "bound", "limits")
 
     def __init__(self, pacer: Pacer, charges: Charges, at: float, bound: Limit | None) -> None:
         self.at = at
@@ -55,7 +55,7 @@ class Grant:
         self.limits = charges.limits
         self._pacer = pacer
         self._charges = charges
-        self._epochs = [limit.epoch for limit in charges.limits]
+        self._round = pacer.rounds
         self._settled = False
 
     @property
@@ -104,15 +104,15 @@ class Grant:
 
 
 class _Waiter:
-    __slots__ = ("bound", "charges", "event", "grant", "patience", "rank", "seq", "since", "throttled", "urgent")
+    __slots__ = ("bound", "charges", "event", "grant", "key", "patience", "rank", "seq", "since", "throttled")
 
     def __init__(
         self, event: Wakeup, seq: int, charges: Charges, since: float, patience: float, *, urgent: bool
     ) -> None:
         self.seq = seq
         self.charges = charges
+        self.key = (charges, urgent)
         self.since = since
-        self.urgent = urgent
         self.rank = since - HEAD_START_SECONDS if urgent else since
         self.patience = patience
         self.event = event
@@ -160,6 +160,8 @@ class Pacer:
         self.last_cooldown = ""
         self.news = anyio.Event()
         """Set at a refusal, at the end of a cool-down and when a rate was learned; for whoever keeps `changes`."""
+        self.rounds = 0
+        """Counts rounds of refusals: what was granted before one began and is refused while it lasts belongs to it."""
         self._say = say
         self._keep = keep
         self._max_cooldown = max_cooldown
@@ -224,10 +226,9 @@ class Pacer:
     async def _queue(self, waiter: _Waiter) -> Grant:
         if waiter.patience < math.inf and (error := self._out_of_patience(waiter, self.clock.boot())) is not None:
             raise error
-        key = (waiter.charges, waiter.urgent)
-        queue = self._queues.get(key)
+        queue = self._queues.get(waiter.key)
         if queue is None:
-            queue = self._queues[key] = OrderedDict()
+            queue = self._queues[waiter.key] = OrderedDict()
         queue[waiter.seq] = waiter
         if len(queue) == 1:
             self._dispatch()  # behind others nothing changes
@@ -326,11 +327,10 @@ class Pacer:
         return grant
 
     def _leave(self, waiter: _Waiter) -> None:
-        key = (waiter.charges, waiter.urgent)
-        queue = self._queues[key]
+        queue = self._queues[waiter.key]
         del queue[waiter.seq]
         if not queue:
-            del self._queues[key]
+            del self._queues[waiter.key]
 
     def _out_of_patience(self, waiter: _Waiter, boot: float) -> ThrottledError | None:
         limit = max(waiter.charges.limits, key=lambda limit: limit.shut_until)
@@ -403,10 +403,9 @@ class Pacer:
         self, grant: Grant, verdict: Verdict, hint: float | None, cause: str, boot: float, *, exact: bool
     ) -> float:
         # The gap of the host is not what was refused: other limits of the same host go on.
-        pairs = zip(grant.limits, grant._epochs, strict=True)  # noqa: SLF001 - two halves of one object
-        cooled = [pair for pair in pairs if pair[0].kind != "gap"]
-        # Granted before the round began, refused while it lasts: of the same round.
-        fresh = [limit for limit, epoch in cooled if limit.epoch == epoch or not limit.probe_due]
+        cooled = [limit for limit in grant.limits if limit.kind != "gap"]
+        fresh = [limit for limit in cooled if limit.round <= grant._round or not limit.probe_due]  # noqa: SLF001 - two halves of one object
+        self.rounds += bool(fresh)
         for limit in fresh:
             limit.begin(boot, too_short=hint is None and limit.probe is grant)
         attempt = max((limit.attempt for limit in fresh), default=0)
@@ -415,15 +414,15 @@ class Pacer:
             hint = max(hint or 0.0, min(BAN_SECONDS * 2.0 ** min(bans, 10), MAX_HINT_SECONDS))
         least = max((limit.short for limit in fresh), default=0.0) if hint is None else hint
         wait = wait_after_refusal(min(least, MAX_HINT_SECONDS), self._jitter(attempt))
-        for limit, _ in cooled:
+        for limit in cooled:
             if limit in fresh:
-                limit.cool(boot=boot, wait=wait, hint=hint, cause=cause)
+                limit.cool(self.rounds, boot=boot, wait=wait, hint=hint, cause=cause)
                 limit.bans += verdict is Verdict.BANNED
             else:
                 limit.refused += 1
                 limit.extend(boot=boot, wait=wait, hint=hint, cause=cause)
                 limit.bans = max(limit.bans, verdict is Verdict.BANNED)
-        wait = max(limit.cool_until for limit, _ in cooled) - boot
+        wait = max(limit.cool_until for limit in cooled) - boot
         if fresh:
             names = ", ".join(limit.name for limit in fresh)
             what = "taken for a ban, waits" if verdict is Verdict.BANNED else "waits"
