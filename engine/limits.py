@@ -303,4 +303,6 @@ class Limit:
             at = mono - age - ago
             self._next = at + self.effective_gap(boot)
             if at > mono - self.window:
-                self._releases.extend([at] * min(count, self.rate.requests - len(self._releases)))
+                self._releases.extend([at] * count)
+        while len(self._releases) > self.rate.requests:
+            self._releases.popleft()  # under a higher rate than it has now

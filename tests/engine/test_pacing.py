@@ -5,6 +5,7 @@ Virtual time, but for the few at the end that take the clocks and both event loo
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.alarm import Alarm
 from engine.backoff import BAN_SECONDS, Verdict
 from engine.clock import Clock, SystemClock
 from engine.config import Backoff, LimitConfig, Rate
@@ -747,6 +749,19 @@ def test_a_cool_down_goes_on_while_the_machine_sleeps() -> None:
     run(scenario)
 
 
+def test_a_machine_that_has_slept_before_waits_for_a_cool_down_no_longer() -> None:
+    async def scenario() -> None:
+        clock = VirtualClock()
+        clock.suspend(86_400.0)
+        pacer = pacer_of(clock=clock)
+        wait = await refuse(pacer, A, 5.0)
+        before = clock.mono()
+        (await pacer.acquire(A)).settle(Verdict.OK)
+        assert clock.mono() - before == pytest.approx(wait)
+
+    run(scenario)
+
+
 def test_wall_clock_steps_change_nothing() -> None:
     async def scenario(steps: bool) -> list[float]:
         clock = VirtualClock()
@@ -927,10 +942,18 @@ async def _whatever_happens(
 @contextmanager
 def waking(monkeypatch: pytest.MonkeyPatch, alter: Callable[[float], float]) -> Iterator[None]:
     """The pacer's timers ring when `alter(delay)` is over and not after `delay`."""
-    real = anyio.move_on_after
+    real = Alarm.set
+    altered = 0
+
+    def late(alarm: Alarm, delay: float) -> None:
+        nonlocal altered
+        altered += delay < math.inf
+        real(alarm, alter(delay) if delay < math.inf else delay)
+
     with monkeypatch.context() as patch:
-        patch.setattr("engine.pacing.anyio.move_on_after", lambda delay, **_: real(alter(delay)))
+        patch.setattr(Alarm, "set", late)
         yield
+    assert altered
 
 
 @pytest.mark.parametrize("kind", ["late", "early", "both"])
@@ -957,6 +980,21 @@ def test_a_loop_that_wakes_late_or_early_loses_little_and_breaks_nothing(
         assert log.order == list(range(4_000))
 
     with waking(monkeypatch, alter):
+        run(scenario)
+
+
+def test_who_comes_while_a_slot_is_due_and_the_timer_late_does_not_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        log = Log(pacer_of({"https://a.example/*": "1/1s"}))
+        async with anyio.create_task_group() as group:
+            for number in range(3):
+                group.start_soon(log.call, number)
+                await checkpoint()
+            await anyio.sleep(1.001)
+            group.start_soon(log.call, 3)
+        assert log.order == [0, 1, 2, 3]
+
+    with waking(monkeypatch, lambda delay: delay + 0.003):
         run(scenario)
 
 

@@ -108,6 +108,24 @@ def test_no_window_is_over_whenever_it_is_restarted(sleeps: list[float], request
     run(scenario)
 
 
+def test_what_was_sent_counts_under_a_lower_rate_too() -> None:
+    async def scenario() -> None:
+        clock = VirtualClock()
+        before = pacer_of({"https://a.example/*": "10/10s"}, clock=clock)
+        log = Log(before)
+        for number in range(10):
+            await log.call(number)
+        after = restarted(before, {"https://a.example/*": "3/10s"}, clock)
+        times = [*log.times]
+        for _ in range(4):
+            grant = await after.acquire(A)
+            grant.settle(Verdict.OK)
+            times.append(grant.at)
+            assert sum(grant.at - 10.0 < at <= grant.at for at in times) <= 3
+
+    run(scenario)
+
+
 def test_what_cannot_be_read_is_no_state() -> None:
     for text in ("", "{}", "[]", '{"cooled":"x"}', "null"):
         with pytest.raises(ValueError, match=r".+"):
