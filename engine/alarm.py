@@ -46,6 +46,9 @@ class Alarm:
         return self._backend
 
 
+_LATER = 1e-8
+
+
 class _Asyncio:
     def __init__(self, ring: Callable[[], None]) -> None:
         from asyncio import TimerHandle, get_running_loop
@@ -57,7 +60,8 @@ class _Asyncio:
     def set(self, seconds: float) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        self._handle = None if seconds == math.inf else self._loop.call_later(seconds, self._ring)
+        # asyncio rings up to the resolution of its clock too early, and then it would take a whole millisecond more.
+        self._handle = None if seconds == math.inf else self._loop.call_later(seconds + _LATER, self._ring)
 
     def wakeup(self) -> Wakeup:
         return _Future(self._loop.create_future())
