@@ -353,6 +353,26 @@ def test_a_ledger_of_a_later_version_is_refused_in_words(tmp_path: Path) -> None
         Store(tmp_path, clock)
 
 
+def test_a_ledger_of_the_version_before_is_led_on_and_keeps_what_it_holds(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(tmp_path, HandClock()) as store:
+            await store.audit("ana", "pause", "before")
+        with sqlite3.connect(tmp_path / "polltop.sqlite3") as db:
+            db.execute("DROP TABLE limits")
+            db.execute("PRAGMA user_version=1")
+        db.close()
+        async with opened(tmp_path, HandClock()) as store:
+            await store.keep_limits({"key": "state"})
+            restored = await store.restore({}, 90.0)
+            assert [text for text, _ in restored.limits.values()] == ["state"]
+        with sqlite3.connect(tmp_path / "polltop.sqlite3") as db:
+            assert db.execute("PRAGMA user_version").fetchone() == (2,)
+            assert "before" in str(db.execute("SELECT * FROM audit").fetchall())
+        db.close()
+
+    anyio.run(scenario)
+
+
 def test_a_ledger_that_another_process_has_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: real(*args, **{**options, "timeout": 0}))
